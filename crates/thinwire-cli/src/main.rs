@@ -1,0 +1,2 @@
+//! The program `thinwire`.
+fn main() {}

@@ -1,0 +1,165 @@
+//! Everything that can go wrong at the edge of this crate, each with the values that disagreed.
+
+/// The error of every fallible function in this crate.
+///
+/// ```
+/// use thinwire::{Bucket, Error};
+/// let twice = Bucket::new(0, [("w", vec![2]), ("w", vec![3])]);
+/// assert!(matches!(twice, Err(Error::DuplicateLayer { name }) if name == "w"));
+/// ```
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    // ---- bucket ----
+    /// Two layers of a bucket share a name, so their state could not be told apart.
+    #[error("layer {name:?} appears twice in the bucket; state is kept by name, so every layer needs its own")]
+    DuplicateLayer {
+        /// The name that appears twice.
+        name: String,
+    },
+    /// A bucket has more elements than a 32-bit index can name.
+    #[error("a bucket of {elements} elements is too long: indices are 32-bit, split it at {limit} elements")]
+    BucketTooLong {
+        /// What was asked for.
+        elements: u64,
+        /// The most a bucket can hold.
+        limit: u64,
+    },
+    /// A vector does not have the bucket's length.
+    #[error("{what} has {found} elements, but the bucket has {expected}")]
+    LengthMismatch {
+        /// Which vector: gradient, weights, output.
+        what: &'static str,
+        /// Its length.
+        found: usize,
+        /// The bucket's length.
+        expected: usize,
+    },
+    /// A NaN or an infinity, or a sum that overflows to one, was found before it reached a residual.
+    #[error("{what} holds {value} in layer {layer:?} at element {index}; nothing was sent")]
+    NonFinite {
+        /// Which vector: gradient or weights.
+        what: &'static str,
+        /// The layer it is in.
+        layer: String,
+        /// The element inside that layer.
+        index: usize,
+        /// The offending value.
+        value: f32,
+    },
+    /// A method that ranks by |gradient| / |weight| was not given the weights.
+    #[error("method {method:?} ranks by |gradient| / |weight| and needs the weights, but none were given")]
+    WeightsMissing {
+        /// The method's name.
+        method: String,
+    },
+
+    // ---- method ----
+    /// No method has this name.
+    #[error("unknown method {name:?}; the methods are: {known}")]
+    UnknownMethod {
+        /// What was asked for.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// The method has no parameter of this name.
+    #[error("method {method:?} has no parameter {name:?}; its parameters are: {known}")]
+    UnknownParameter {
+        /// The method.
+        method: String,
+        /// What was given.
+        name: String,
+        /// The names it has.
+        known: String,
+    },
+    /// A parameter's value does not fit.
+    #[error("{method}: parameter {name}={value} is not right; expected {expected}")]
+    BadParameter {
+        /// The method.
+        method: String,
+        /// The parameter.
+        name: String,
+        /// What was given.
+        value: String,
+        /// What would be right.
+        expected: String,
+    },
+
+    // ---- codec: everything a decoder can say of bytes it was handed ----
+    /// The bytes end before the field does.
+    #[error("the frame ends inside {field}: {needed} bytes needed, {left} left")]
+    Truncated {
+        /// What was being read.
+        field: &'static str,
+        /// Bytes the field needs.
+        needed: u64,
+        /// Bytes there are.
+        left: u64,
+    },
+    /// A field holds something it can't.
+    #[error("the frame's {field} is {found}; expected {expected}")]
+    BadField {
+        /// Which field.
+        field: &'static str,
+        /// What it held.
+        found: String,
+        /// What would be right.
+        expected: String,
+    },
+    /// The checksum is not the one of the bytes.
+    #[error("the frame is damaged: its checksum says {stored:08x}, its bytes say {computed:08x}")]
+    Checksum {
+        /// The checksum in the frame.
+        stored: u32,
+        /// The checksum of the bytes.
+        computed: u32,
+    },
+    /// A frame of another step, plan, bucket or length than the receiver is at.
+    #[error("the frame is for {field} {found}, but this rank is at {field} {expected}")]
+    OutOfStep {
+        /// step, plan, bucket or elements.
+        field: &'static str,
+        /// What the frame carries.
+        found: u64,
+        /// What the receiver expects.
+        expected: u64,
+    },
+    /// Values that the value form can't carry.
+    #[error("the value form {form} can't carry {found}; expected {expected}")]
+    BadValues {
+        /// The value form.
+        form: &'static str,
+        /// What was found.
+        found: String,
+        /// What would be right.
+        expected: String,
+    },
+
+    // ---- state ----
+    /// A saved state does not fit what it is loaded into.
+    #[error("state {path}: {field} is {found}; expected {expected}")]
+    BadState {
+        /// The file, or "(memory)".
+        path: String,
+        /// The tensor or entry.
+        field: String,
+        /// What it held.
+        found: String,
+        /// What would be right.
+        expected: String,
+    },
+    /// The operating system said no.
+    #[error("can't {action} {path}: {reason}")]
+    Io {
+        /// read, write, …
+        action: &'static str,
+        /// The file.
+        path: String,
+        /// The system's words.
+        reason: String,
+    },
+}
+
+/// The result of every fallible function in this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
