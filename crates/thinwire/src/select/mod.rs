@@ -1,1 +1,3 @@
-//! select
+//! Which coordinates travel.
+mod survey;
+pub use survey::Survey;

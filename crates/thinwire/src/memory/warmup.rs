@@ -1,0 +1,287 @@
+//! How the density falls from "everything" to the target in the first epochs of a training.
+//!
+//! Early gradients change fast and are badly served by old residuals, so RedSync, DGC, Gaussian-k
+//! and AR-Topk start denser than they go on. They differ in the ramp.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// How far the training has come, the same on all ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// Optimiser steps done so far.
+    pub step: u64,
+    /// Epochs done so far, as a real number: 2.5 is half-way through the third.
+    pub epoch: f64,
+}
+
+/// The warm-up of a method: which density it uses, given the target and the progress.
+///
+/// Written as text it is one of `none`, `dense/1`, `dgc`, `gaussian-k`, `ladder/0.25/0.0625`,
+/// `linear/5` (from 1 to 0.1) and `linear/5/0.5/0.05`; [`Display`](fmt::Display) gives the shortest
+/// of these that parses to an equal warm-up.
+///
+/// No warm-up ever goes below the target: a step of the ramp that would is replaced by the target.
+/// The papers leave this open: their ramps end above the targets they use, but a user may ask for
+/// a denser one.
+///
+/// ```
+/// use thinwire::memory::{Progress, Warmup};
+///
+/// let warmup: Warmup = "dgc".parse()?;
+/// let density = |epoch| warmup.density(0.001, Progress { step: 0, epoch });
+/// assert_eq!([density(0.5), density(1.0), density(3.9), density(4.0)], [0.25, 0.0625, 0.004, 0.001]);
+/// assert_eq!(warmup.to_string(), "dgc");
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Warmup {
+    /// The target density from the first step on.
+    #[default]
+    None,
+    /// Everything is sent until that many epochs are done, then the target density (RedSync,
+    /// arXiv 1808.04357). Its authors skip DGC's ramp because an all-gather at 25 % costs more than
+    /// a dense all-reduce. Their code has one epoch, off by default; the paper "the first few".
+    DenseEpochs(f64),
+    /// One density for each whole epoch, then the target.
+    Ladder(Vec<f64>),
+    /// A density that falls in a straight line, step by step (AR-Topk's released code, arXiv
+    /// 2312.02493: from 1 to 0.1 over 5 epochs), then the target.
+    Linear {
+        /// The density at the first step.
+        from: f64,
+        /// The density at the end of the line.
+        to: f64,
+        /// The length of the line.
+        epochs: f64,
+    },
+}
+
+const DGC: [f64; 4] = [0.25, 0.0625, 0.015625, 0.004];
+const GAUSSIAN_K: [f64; 2] = [0.015625, 0.004];
+const LINEAR_FROM: f64 = 1.0;
+const LINEAR_TO: f64 = 0.1;
+
+impl Warmup {
+    /// The forms of text that parse, for messages and help.
+    pub const FORMS: &'static str = "none, dense/EPOCHS, dgc, gaussian-k, ladder/DENSITY/DENSITY/..., \
+                                     linear/EPOCHS or linear/EPOCHS/FROM/TO";
+
+    /// The ramp of the DGC paper (arXiv 1712.01887): 0.25, 0.0625, 0.015625 and 0.004 in the first
+    /// four epochs, then the target.
+    ///
+    /// The list follows target^((epoch + 1) / 5) for a target of 0.001. DGC's released code has the
+    /// exponent (epoch + 1) / 6 instead, which gives 0.316, 0.1, 0.032, 0.01 and 0.0032; we keep the
+    /// paper's list.
+    pub fn dgc() -> Warmup {
+        Warmup::Ladder(DGC.to_vec())
+    }
+
+    /// The ramp of the Gaussian-k code (arXiv 1911.08772), the end of DGC's: 0.015625 and 0.004 in
+    /// the first two epochs, then the target.
+    pub fn gaussian_k() -> Warmup {
+        Warmup::Ladder(GAUSSIAN_K.to_vec())
+    }
+
+    /// The density to use now: 1 means send dense. Never below `target`, never above 1.
+    pub fn density(&self, target: f64, progress: Progress) -> f64 {
+        let epoch = progress.epoch.max(0.0);
+        let ramp = match self {
+            Warmup::None => target,
+            Warmup::DenseEpochs(epochs) if epoch < *epochs => 1.0,
+            Warmup::DenseEpochs(_) => target,
+            // The cast drops the fraction: that is the number of the epoch under way.
+            Warmup::Ladder(densities) => densities.get(epoch as usize).copied().unwrap_or(target),
+            Warmup::Linear { from, to, epochs } if epoch < *epochs => from + (to - from) * epoch / epochs,
+            Warmup::Linear { .. } => target,
+        };
+        ramp.max(target).min(1.0)
+    }
+}
+
+impl FromStr for Warmup {
+    /// What would be right, to be read after "expected".
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Warmup, String> {
+        let mut parts = text.split('/');
+        let form = parts.next().unwrap_or_default();
+        let values: Vec<&str> = parts.collect();
+        match (form, values.as_slice()) {
+            ("none", []) => Ok(Warmup::None),
+            ("dgc", []) => Ok(Warmup::dgc()),
+            ("gaussian-k", []) => Ok(Warmup::gaussian_k()),
+            ("dense", [epochs]) => Ok(Warmup::DenseEpochs(parse_epochs(epochs)?)),
+            ("ladder", [_, ..]) => {
+                values.iter().map(|value| parse_density(value)).collect::<Result<_, _>>().map(Warmup::Ladder)
+            }
+            ("linear", [epochs]) => {
+                Ok(Warmup::Linear { from: LINEAR_FROM, to: LINEAR_TO, epochs: parse_epochs(epochs)? })
+            }
+            ("linear", [epochs, from, to]) => Ok(Warmup::Linear {
+                from: parse_density(from)?,
+                to: parse_density(to)?,
+                epochs: parse_epochs(epochs)?,
+            }),
+            _ => Err(format!("one of: {}", Warmup::FORMS)),
+        }
+    }
+}
+
+fn parse_density(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(density) if density > 0.0 && density <= 1.0 => Ok(density),
+        _ => Err(format!("a density above 0 and up to 1 in place of {text:?}")),
+    }
+}
+
+fn parse_epochs(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        // Adding zero turns -0 into 0, which is how it is written.
+        Ok(epochs) if epochs >= 0.0 && epochs.is_finite() => Ok(epochs + 0.0),
+        _ => Err(format!("a number of epochs, 0 or more, in place of {text:?}")),
+    }
+}
+
+impl fmt::Display for Warmup {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Warmup::None => out.write_str("none"),
+            Warmup::DenseEpochs(epochs) => write!(out, "dense/{epochs}"),
+            // A ladder without steps is no warm-up, and has no text of its own.
+            Warmup::Ladder(densities) if densities.is_empty() => out.write_str("none"),
+            Warmup::Ladder(densities) if *densities == DGC => out.write_str("dgc"),
+            Warmup::Ladder(densities) if *densities == GAUSSIAN_K => out.write_str("gaussian-k"),
+            Warmup::Ladder(densities) => {
+                out.write_str("ladder")?;
+                densities.iter().try_for_each(|density| write!(out, "/{density}"))
+            }
+            Warmup::Linear { from, to, epochs } if (*from, *to) == (LINEAR_FROM, LINEAR_TO) => {
+                write!(out, "linear/{epochs}")
+            }
+            Warmup::Linear { from, to, epochs } => write!(out, "linear/{epochs}/{from}/{to}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn densities(warmup: &Warmup, target: f64, epochs: &[f64]) -> Vec<f64> {
+        epochs.iter().map(|&epoch| warmup.density(target, Progress { step: 0, epoch })).collect()
+    }
+
+    #[test]
+    fn none_is_the_target_from_the_start() {
+        assert_eq!(densities(&Warmup::None, 0.01, &[0.0, 9.0]), [0.01, 0.01]);
+        assert_eq!(Warmup::default(), Warmup::None);
+    }
+
+    #[test]
+    fn dense_epochs_end_at_the_very_step() {
+        let warmup = Warmup::DenseEpochs(1.5);
+        assert_eq!(densities(&warmup, 0.001, &[0.0, 1.0, 1.499, 1.5, 2.0]), [1.0, 1.0, 1.0, 0.001, 0.001]);
+        assert_eq!(densities(&Warmup::DenseEpochs(0.0), 0.001, &[0.0]), [0.001]);
+    }
+
+    #[test]
+    fn a_ladder_steps_at_whole_epochs() {
+        let epochs = [0.0, 0.999, 1.0, 2.5, 3.0, 4.0, 1e300];
+        assert_eq!(
+            densities(&Warmup::dgc(), 0.001, &epochs),
+            [0.25, 0.25, 0.0625, 0.015625, 0.004, 0.001, 0.001]
+        );
+        assert_eq!(densities(&Warmup::gaussian_k(), 0.001, &[0.0, 1.0, 2.0]), [0.015625, 0.004, 0.001]);
+    }
+
+    #[test]
+    fn a_ladder_stays_at_or_above_the_target() {
+        assert_eq!(densities(&Warmup::dgc(), 0.05, &[0.0, 1.0, 2.0, 3.0]), [0.25, 0.0625, 0.05, 0.05]);
+    }
+
+    #[test]
+    fn linear_falls_within_an_epoch_too() {
+        let warmup: Warmup = "linear/5".parse().unwrap();
+        let found = densities(&warmup, 0.01, &[0.0, 2.5, 4.999_999, 5.0]);
+        for (found, expected) in found.into_iter().zip([1.0, 0.55, 0.1, 0.01]) {
+            assert!((found - expected).abs() < 1e-6, "{found} {expected}");
+        }
+        assert_eq!(densities(&"linear/0".parse().unwrap(), 0.01, &[0.0]), [0.01]);
+    }
+
+    #[test]
+    fn hostile_progress_and_hand_made_values_give_a_usable_density() {
+        let warmups =
+            [Warmup::Ladder(vec![f64::NAN, -1.0, 7.0]), Warmup::dgc(), Warmup::DenseEpochs(f64::NAN)];
+        for warmup in warmups {
+            for density in densities(&warmup, 0.01, &[f64::NAN, -3.0, 0.0, 1.0, 2.0, f64::INFINITY]) {
+                assert!((0.01..=1.0).contains(&density), "{warmup:?} {density}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_canonical_texts_round_trip() {
+        for text in
+            ["none", "dense/1", "dgc", "gaussian-k", "ladder/0.25/0.0625", "linear/5", "linear/2.5/0.5/0.05"]
+        {
+            assert_eq!(text.parse::<Warmup>().unwrap().to_string(), text);
+        }
+        for (text, canonical) in [
+            ("linear/5/1.0/0.1", "linear/5"),
+            ("ladder/0.25/0.0625/0.015625/0.004", "dgc"),
+            ("dense/-0", "dense/0"),
+        ] {
+            assert_eq!(text.parse::<Warmup>().unwrap().to_string(), canonical);
+        }
+        assert_eq!(Warmup::Ladder(vec![]).to_string(), "none");
+    }
+
+    #[test]
+    fn what_is_wrong_says_what_would_be_right() {
+        let error = |text: &str| text.parse::<Warmup>().unwrap_err();
+        for text in
+            ["", "None", "dense", "dense/1/2", "ladder", "linear", "linear/5/1", "dgc/1", "linear/5/1/0.1/2"]
+        {
+            assert!(error(text).starts_with("one of: none, dense/EPOCHS"), "{text}");
+        }
+        for density in ["nan", "-0.1", "0", "1.01", "inf", "", "x", " 0.5"] {
+            let expected = format!("a density above 0 and up to 1 in place of {density:?}");
+            assert_eq!(error(&format!("ladder/0.25/{density}")), expected);
+            assert_eq!(error(&format!("linear/5/1/{density}")), expected);
+        }
+        for epochs in ["nan", "-1", "inf", "", "five"] {
+            let expected = format!("a number of epochs, 0 or more, in place of {epochs:?}");
+            assert_eq!(error(&format!("dense/{epochs}")), expected);
+            assert_eq!(error(&format!("linear/{epochs}")), expected);
+        }
+    }
+
+    fn any_warmup() -> impl Strategy<Value = Warmup> {
+        let density = || (0.0..1.0f64).prop_map(|gap| 1.0 - gap);
+        prop_oneof![
+            Just(Warmup::None),
+            (0.0..1e9f64).prop_map(Warmup::DenseEpochs),
+            prop::collection::vec(density(), 1..6).prop_map(Warmup::Ladder),
+            (density(), density(), 0.0..1e9f64).prop_map(|(from, to, epochs)| Warmup::Linear {
+                from,
+                to,
+                epochs
+            }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn any_warmup_round_trips_and_stays_in_range(
+            warmup in any_warmup(), target in 1e-6..1.0f64, epoch in 0.0..20.0f64,
+        ) {
+            prop_assert_eq!(warmup.to_string().parse::<Warmup>(), Ok(warmup.clone()));
+            let density = warmup.density(target, Progress { step: 0, epoch });
+            prop_assert!((target..=1.0).contains(&density));
+        }
+    }
+}
