@@ -1,7 +1,7 @@
 //! Coordinates and values to bytes and back.
 //!
-//! A message between ranks is one [`Frame`]: a header that says which step, plan and bucket it belongs to, any
-//! number of sections, and a checksum. A section holds some coordinates of the bucket in one of four
+//! A message between ranks is one [`Frame`]: a header that says which step, plan and bucket it belongs to,
+//! any number of sections, and a checksum. A section holds some coordinates of the bucket in one of four
 //! [index forms](IndexForm) and their values in one of five [value forms](ValueForm); of the index forms the
 //! shortest wins unless the caller wants another. `docs/wire.md` gives the format byte by byte.
 //!
@@ -34,9 +34,9 @@
 //! ```
 //!
 //! # What the decoder promises
-//! Any byte string gives a value or an error: no panic, no overflow. Coordinates come out strictly increasing and
-//! inside their universe, values finite. Counts are checked against the bytes that are present before memory is
-//! taken, so decoding a section takes at most [`MEMORY_FACTOR`] times the bytes of its frame.
+//! Any byte string gives a value or an error: no panic, no overflow. Coordinates come out strictly increasing
+//! and inside their universe, values finite. Counts are checked against the bytes that are present before
+//! memory is taken, so decoding a section takes at most [`MEMORY_FACTOR`] times the bytes of its frame.
 
 mod bits;
 pub mod frame;
@@ -48,8 +48,9 @@ pub use frame::{Frame, FrameWriter, Header, Section, SectionInput, SectionSize, 
 pub use index::{IndexChoice, IndexForm};
 pub use value::{RangeFloat, Rounding, ValueForm};
 
-/// The most memory, in bytes taken per byte of input, that [`Section::decode`] reserves in its two outputs together.
+/// The most memory, in bytes taken per byte of input, that [`Section::decode`] reserves in its two outputs
+/// together.
 ///
-/// The worst case is a section of same-sign values whose coordinates cost one bit each (a full bitmap): that bit
-/// becomes a 4-byte index and a 4-byte value.
+/// The worst case is a section of same-sign values whose coordinates cost one bit each (a full bitmap): that
+/// bit becomes a 4-byte index and a 4-byte value.
 pub const MEMORY_FACTOR: usize = 64;

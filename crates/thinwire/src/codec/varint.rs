@@ -1,4 +1,5 @@
-//! LEB128: seven bits a byte, lowest first, the high bit says that more follow. Only the shortest spelling is read.
+//! LEB128: seven bits a byte, lowest first, the high bit says that more follow. Only the shortest spelling is
+//! read.
 
 use crate::{Error, Result};
 
@@ -13,7 +14,8 @@ pub(super) fn write(mut value: u64, out: &mut Vec<u8>) {
 
 /// Takes a number from the front of `bytes`.
 ///
-/// An over-long spelling is refused, so that one value has one encoding and a hostile sender can't hide bytes.
+/// An over-long spelling is refused, so that one value has one encoding and a hostile sender can't hide
+/// bytes.
 pub(super) fn read(field: &'static str, bytes: &mut &[u8]) -> Result<u64> {
     let mut value = 0;
     for (position, &byte) in bytes.iter().enumerate() {

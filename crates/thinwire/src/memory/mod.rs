@@ -1,1 +1,3 @@
-//! memory
+//! What was not sent.
+mod warmup;
+pub use warmup::{Progress, Warmup};

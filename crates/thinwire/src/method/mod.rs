@@ -1,1 +1,3 @@
-//! method
+//! Methods by name.
+mod parameters;
+pub use parameters::{Kind, Parameter, Parameters, split_spec};

@@ -35,8 +35,8 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Checks that `bytes` are one whole frame: magic, version, length, checksum, then every section's header. What
-    /// the sections contain is checked when they are decoded. Takes no memory.
+    /// Checks that `bytes` are one whole frame: magic, version, length, checksum, then every section's
+    /// header. What the sections contain is checked when they are decoded. Takes no memory.
     ///
     /// # Errors
     /// [`Error::Truncated`], [`Error::BadField`] or [`Error::Checksum`].
@@ -61,8 +61,8 @@ impl<'a> Frame<'a> {
         Ok(frame)
     }
 
-    /// The length of the frame that begins with `prefix`, for a reader that cuts frames out of a stream; nothing if
-    /// more bytes are needed to tell. A wrong magic or version is found at its first byte.
+    /// The length of the frame that begins with `prefix`, for a reader that cuts frames out of a stream;
+    /// nothing if more bytes are needed to tell. A wrong magic or version is found at its first byte.
     ///
     /// The length is the sender's word: a reader should have a limit for it before taking memory.
     ///

@@ -68,14 +68,16 @@ impl<'a> Section<'a> {
         self.value_bytes
     }
 
-    /// Decodes the coordinates, counted from [`start`](Section::start), and the values, [`width`](Section::width) for
-    /// each coordinate side by side. Both vectors are emptied first; for [`IndexForm::All`] no indices are written.
+    /// Decodes the coordinates, counted from [`start`](Section::start), and the values,
+    /// [`width`](Section::width) for each coordinate side by side. Both vectors are emptied first; for
+    /// [`IndexForm::All`] no indices are written.
     ///
-    /// The two together take at most [`MEMORY_FACTOR`](crate::codec::MEMORY_FACTOR) times the bytes of the frame.
+    /// The two together take at most [`MEMORY_FACTOR`](crate::codec::MEMORY_FACTOR) times the bytes of the
+    /// frame.
     ///
     /// # Errors
-    /// [`Error::Truncated`] or [`Error::BadField`] if the bytes break the contract of their form. Both vectors are
-    /// empty then.
+    /// [`Error::Truncated`] or [`Error::BadField`] if the bytes break the contract of their form. Both
+    /// vectors are empty then.
     pub fn decode(&self, indices: &mut Vec<u32>, values: &mut Vec<f32>) -> Result<()> {
         values.clear();
         // Indices first: once they are right, the count that the values need is known to be real.
@@ -171,14 +173,15 @@ fn read_range(bytes: &[u8]) -> Result<RangeFloat> {
         Error::BadParameter { name, value, expected, .. } => bad(format!("{name}={value}"), expected),
         other => other,
     })?;
-    if range.min() != min {
-        return Err(bad(format!("min={min}"), format!("{}, the lowest value that has a code", range.min())));
+    if range.eps() != eps || range.min() != min {
+        let expected = format!("eps={} min={}, values that have a code", range.eps(), range.min());
+        return Err(bad(format!("eps={eps} min={min}"), expected));
     }
     Ok(range)
 }
 
-/// Fails unless the universe lies inside the bucket. Complex coordinates are those of a transform, whose length is
-/// not the bucket's; they only have to be countable.
+/// Fails unless the universe lies inside the bucket. Complex coordinates are those of a transform, whose
+/// length is not the bucket's; they only have to be countable.
 pub(super) fn check_place(frame: &Header, start: u32, universe: u32, width: u8) -> Result<()> {
     let end = u64::from(start) + u64::from(universe);
     let limit = if width == 1 { frame.elements } else { u32::MAX };
@@ -192,8 +195,8 @@ pub(super) fn check_place(frame: &Header, start: u32, universe: u32, width: u8) 
     Ok(())
 }
 
-/// Fails for same-sign values that are not backed by written coordinates: nothing would bound their number by the
-/// bytes received. Complex values have no common sign.
+/// Fails for same-sign values that are not backed by written coordinates: nothing would bound their number by
+/// the bytes received. Complex values have no common sign.
 pub(super) fn check_forms(index_form: IndexForm, value_form: &ValueForm, width: u8) -> Result<()> {
     if *value_form == ValueForm::SameSign && (index_form == IndexForm::All || width != 1) {
         return Err(Error::BadField {

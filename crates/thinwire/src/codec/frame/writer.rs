@@ -11,13 +11,13 @@ use crate::{Error, Result};
 pub struct SectionInput<'a> {
     /// Where the universe begins in the bucket.
     pub start: u32,
-    /// How many coordinates there are to choose from. Where the ranks agreed on coordinates beforehand, how many they
-    /// agreed on.
+    /// How many coordinates there are to choose from. Where the ranks agreed on coordinates beforehand, how
+    /// many they agreed on.
     pub universe: u32,
     /// Values for each coordinate: 1, or 2 for complex ones.
     pub width: u8,
-    /// The coordinates, counted from `start`, strictly increasing; `None` for all of the universe, in which case
-    /// nothing is written for them, whatever `index` says.
+    /// The coordinates, counted from `start`, strictly increasing; `None` for all of the universe, in which
+    /// case nothing is written for them, whatever `index` says.
     pub indices: Option<&'a [u32]>,
     /// The values, `width` for each coordinate side by side.
     pub values: &'a [f32],
@@ -44,8 +44,9 @@ pub struct SectionSize {
 
 /// Writes one frame onto the end of a byte vector.
 ///
-/// A section that fails leaves no trace, and a writer that is dropped before [`finish`](FrameWriter::finish) takes the
-/// whole frame back: with `?` after every call, the vector holds the whole frame or what it held before.
+/// A section that fails leaves no trace, and a writer that is dropped before [`finish`](FrameWriter::finish)
+/// takes the whole frame back: with `?` after every call, the vector holds the whole frame or what it held
+/// before.
 ///
 /// ```
 /// use thinwire::codec::{FrameWriter, Header, IndexChoice, IndexForm, SectionInput, ValueForm};
@@ -85,9 +86,9 @@ impl<'a> FrameWriter<'a> {
     /// Appends a section and says what it came to.
     ///
     /// # Errors
-    /// [`Error::BadField`] if the section does not lie inside the bucket, its width is not 1 or 2, or same-sign values
-    /// come without indices or as complex ones; [`Error::BadValues`] for unsorted indices, a number of values that
-    /// does not fit, or values the form can't carry. The section is not written then.
+    /// [`Error::BadField`] if the section does not lie inside the bucket, its width is not 1 or 2, or
+    /// same-sign values come without indices or as complex ones; [`Error::BadValues`] for unsorted indices, a
+    /// number of values that does not fit, or values the form can't carry. The section is not written then.
     pub fn section(&mut self, input: &SectionInput<'_>) -> Result<SectionSize> {
         let before = self.out.len();
         let result = self.append(input);

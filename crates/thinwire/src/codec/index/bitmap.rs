@@ -18,26 +18,26 @@ pub(super) fn encode(indices: &[u32], universe: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads the bitmap into an empty `out`, once its ones are known to be `count`.
+/// Reads the bitmap into an empty `out`. The caller has checked that `count` is at most `universe`, so the
+/// memory taken is bounded by the bytes present.
 pub(super) fn decode(bytes: &[u8], count: usize, universe: u32, out: &mut Vec<u32>) -> Result<()> {
     bits::check_extent("index bitmap", bytes, u64::from(universe))?;
-    let ones: u64 = bits::words(bytes).map(|word| u64::from(word.count_ones())).sum();
-    if ones != count as u64 {
-        return Err(Error::BadField {
-            field: "index bitmap",
-            found: format!("{ones} ones"),
-            expected: format!("{count}, the number of coordinates"),
-        });
-    }
+    let wrong = |found: &str| Error::BadField {
+        field: "index bitmap",
+        found: format!("{found} than {count} ones"),
+        expected: format!("{count}, the number of coordinates"),
+    };
     out.reserve_exact(count);
+    out.resize(count, 0);
+    let mut slots = out.iter_mut();
     let mut base = 0u32;
     for mut word in bits::words(bytes) {
         while word != 0 {
-            out.push(base | word.trailing_zeros());
+            *slots.next().ok_or_else(|| wrong("more"))? = base | word.trailing_zeros();
             word &= word - 1;
         }
         // The last word of a universe near u32::MAX is followed by none, so the wrapped base is never used.
         base = base.wrapping_add(64);
     }
-    Ok(())
+    if slots.next().is_some() { Err(wrong("fewer")) } else { Ok(()) }
 }

@@ -1,9 +1,9 @@
 //! Rice-coded gaps: for random positions within 2 % of the entropy.
 //!
-//! Each index becomes the number of coordinates skipped since the one before (the first: its own position). Its low
-//! `parameter` bits are stored as they are, what is above them in unary. The two go into separate streams, first all
-//! the unary quotients (`q` zeros and a one), then all the low bits: so the decoder finds the quotients word by word
-//! and the low bits at known positions.
+//! Each index becomes the number of coordinates skipped since the one before (the first: its own position).
+//! Its low `parameter` bits are stored as they are, what is above them in unary. The two go into separate
+//! streams, first all the unary quotients (`q` zeros and a one), then all the low bits: so the decoder finds
+//! the quotients word by word and the low bits at known positions.
 
 use crate::codec::bits::{self, BitWriter};
 use crate::{Error, Result};
@@ -24,9 +24,9 @@ pub(in crate::codec) struct Plan {
 
 /// The parameter that makes `indices` (strictly increasing) shortest, and the length it gives.
 ///
-/// Length as a function of the parameter is convex (halving all quotients once more saves at most what it saved the
-/// time before, and costs a bit each every time), so walking downhill from a good guess finds the best one; each
-/// look at three neighbouring parameters is one pass, and one pass usually is enough.
+/// Length as a function of the parameter is convex (halving all quotients once more saves at most what it
+/// saved the time before, and costs a bit each every time), so walking downhill from a good guess finds the
+/// best one; each look at three neighbouring parameters is one pass, and one pass usually is enough.
 pub(super) fn plan(indices: &[u32]) -> Plan {
     let count = indices.len() as u64;
     let Some(&last) = indices.last() else {
@@ -106,8 +106,9 @@ pub(super) fn decode(bytes: &[u8], count: usize, universe: u32, out: &mut Vec<u3
     out.reserve_exact(count);
     out.resize(count, 0);
 
-    // The index is the sum of all gaps so far: (quotients << parameter) + low bits + one for each index before. The
-    // quotients so far are the zeros so far: the position of the one less the number of ones before it.
+    // The index is the sum of all gaps so far: (quotients << parameter) + low bits + one for each index
+    // before. The quotients so far are the zeros so far: the position of the one less the number of ones
+    // before it.
     let mut words = bits::words(unary);
     let (mut word, mut word_start) = (words.next().unwrap_or(0), 0u64);
     let (mut low_sum, mut low_position, mut index) = (0u64, 0u64, 0u64);

@@ -11,8 +11,8 @@ use crate::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum IndexForm {
-    /// Nothing is written: every coordinate of the universe. Where the ranks have agreed on coordinates beforehand,
-    /// the universe is the agreed list and this form says "all of them, in order".
+    /// Nothing is written: every coordinate of the universe. Where the ranks have agreed on coordinates
+    /// beforehand, the universe is the agreed list and this form says "all of them, in order".
     All = 0,
     /// Four bytes an index.
     List = 1,
@@ -65,8 +65,8 @@ pub(super) enum Plan {
 }
 
 impl Plan {
-    /// Checks `indices` and works out how `choice` writes them. `all_allowed` says whether [`IndexForm::All`] may be
-    /// picked as the shortest.
+    /// Checks `indices` and works out how `choice` writes them. `all_allowed` says whether [`IndexForm::All`]
+    /// may be picked as the shortest.
     pub(super) fn new(
         choice: IndexChoice,
         indices: &[u32],
@@ -137,8 +137,8 @@ impl Plan {
 
 /// The position of the first index that is not above the one before it, or not below `universe`.
 fn first_misplaced(indices: &[u32], universe: u32) -> Option<usize> {
-    // Without early exits, so that it runs at the speed of memory; the position is looked for only once it is known
-    // that there is one. Increasing indices are all in range if the last one is.
+    // Without early exits, so that it runs at the speed of memory; the position is looked for only once it is
+    // known that there is one. Increasing indices are all in range if the last one is.
     let misplaced = indices.windows(2).fold(false, |found, pair| found | (pair[0] >= pair[1]));
     let last_in_range = indices.last().is_none_or(|&last| last < universe);
     if !misplaced && last_in_range {
@@ -183,13 +183,14 @@ pub fn encode(form: IndexForm, indices: &[u32], universe: u32, out: &mut Vec<u8>
     Ok(())
 }
 
-/// Reads `count` indices below `universe` into `out`, which is emptied first and left empty by [`IndexForm::All`].
+/// Reads `count` indices below `universe` into `out`, which is emptied first and left empty by
+/// [`IndexForm::All`].
 ///
 /// `out` takes at most 32 times the memory of `bytes`.
 ///
 /// # Errors
-/// [`Error::Truncated`] or [`Error::BadField`] if the bytes are not exactly `count` strictly increasing indices below
-/// `universe` in this form, with every spare bit zero. `out` is empty then.
+/// [`Error::Truncated`] or [`Error::BadField`] if the bytes are not exactly `count` strictly increasing
+/// indices below `universe` in this form, with every spare bit zero. `out` is empty then.
 pub fn decode(form: IndexForm, bytes: &[u8], count: usize, universe: u32, out: &mut Vec<u32>) -> Result<()> {
     out.clear();
     check_lengths(form, bytes, count, universe)?;
@@ -218,7 +219,8 @@ pub(super) fn check_lengths(form: IndexForm, bytes: &[u8], count: usize, univers
         IndexForm::List => bits::check_length("index list", bytes, 4 * wide),
         IndexForm::Bitmap => bits::check_length("index bitmap", bytes, bitmap::encoded_len(universe)),
         IndexForm::Delta if count == 0 => bits::check_length("delta indices", bytes, 0),
-        // A quotient takes a bit at least; the parameter, which says how much more is needed, is read by the decoder.
+        // A quotient takes a bit at least; the parameter, which says how much more is needed, is read by the
+        // decoder.
         IndexForm::Delta => {
             let (needed, left) = (1 + wide.div_ceil(8), bytes.len() as u64);
             if left < needed {

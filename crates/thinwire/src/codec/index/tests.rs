@@ -141,7 +141,11 @@ fn bad_bytes_are_refused() {
 
 proptest! {
     #[test]
-    fn any_set_survives(set in prop::collection::btree_set(any::<u32>(), 0..300), shift in 0u32..32, slack in 0u32..3) {
+    fn any_set_survives(
+        set in prop::collection::btree_set(any::<u32>(), 0..300),
+        shift in 0u32..32,
+        slack in 0u32..3,
+    ) {
         let mut indices: Vec<u32> = set.into_iter().map(|index| (index >> shift).min(u32::MAX - 1)).collect();
         indices.dedup();
         let universe = indices.last().map_or(0, |last| last + 1).saturating_add(slack);
@@ -168,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn what_decodes_from_list_or_bitmap_is_the_only_spelling(bytes in prop::collection::vec(any::<u8>(), 0..9)) {
+    fn a_set_has_one_bitmap(bytes in prop::collection::vec(any::<u8>(), 0..9)) {
         let universe = 8 * bytes.len() as u32;
         let ones = bytes.iter().map(|byte| byte.count_ones() as usize).sum();
         let (mut out, mut again) = (Vec::new(), Vec::new());

@@ -112,6 +112,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn finite(patterns: Vec<u32>) -> Vec<f32> {
+        patterns.into_iter().map(f32::from_bits).filter(|value| value.is_finite()).collect()
+    }
+
     #[test]
     fn beyond_the_largest_is_clipped_and_counted() {
         let values = [65504.0, 65504.1, -1e9, f32::MAX, f32::MIN, 65519.9, -65504.0];
@@ -131,7 +135,7 @@ mod tests {
         #[test]
         fn halves_round_to_nearest_even(bits in prop::collection::vec(any::<u32>(), 0..600)) {
             // Every finite pattern, over more than one block; the scalar conversion is the definition.
-            let values: Vec<f32> = bits.into_iter().map(f32::from_bits).filter(|value| value.is_finite()).collect();
+            let values = finite(bits);
             let (mut bytes, mut back) = (Vec::new(), Vec::new());
             encode(&ValueForm::F16, &values, &mut bytes).unwrap();
             decode(&ValueForm::F16, &bytes, values.len(), &mut back).unwrap();
@@ -150,7 +154,7 @@ mod tests {
 
         #[test]
         fn f32_keeps_every_bit(bits in prop::collection::vec(any::<u32>(), 0..300)) {
-            let values: Vec<f32> = bits.into_iter().map(f32::from_bits).filter(|value| value.is_finite()).collect();
+            let values = finite(bits);
             let (mut bytes, mut back) = (Vec::new(), Vec::new());
             prop_assert_eq!(encode(&ValueForm::F32, &values, &mut bytes).unwrap(), 0);
             decode(&ValueForm::F32, &bytes, values.len(), &mut back).unwrap();

@@ -66,7 +66,8 @@ pub fn encoded_len(form: &ValueForm, count: usize) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Appends `values` to `out`; gives the number of values that were beyond the form's range and were clipped to it.
+/// Appends `values` to `out`; gives the number of values that were beyond the form's range and were clipped
+/// to it.
 ///
 /// ```
 /// use thinwire::codec::{value, ValueForm};
@@ -78,8 +79,8 @@ pub fn encoded_len(form: &ValueForm, count: usize) -> usize {
 /// ```
 ///
 /// # Errors
-/// [`Error::BadValues`] with the position of a NaN or an infinity, or if the form is [`ValueForm::SameSign`] and the
-/// values have both signs. Nothing is appended then.
+/// [`Error::BadValues`] with the position of a NaN or an infinity, or if the form is [`ValueForm::SameSign`]
+/// and the values have both signs. Nothing is appended then.
 pub fn encode(form: &ValueForm, values: &[f32], out: &mut Vec<u8>) -> Result<usize> {
     check_finite_input(form.name(), values)?;
     Ok(match form {
@@ -99,12 +100,12 @@ pub fn encode(form: &ValueForm, values: &[f32], out: &mut Vec<u8>) -> Result<usi
 
 /// Reads `count` values into `out`, which is emptied first.
 ///
-/// Every form but [`ValueForm::SameSign`] has bytes for each value, so `out` takes at most 16 times the memory of
-/// `bytes`; with that one the caller must know that `count` is sane.
+/// Every form but [`ValueForm::SameSign`] has bytes for each value, so `out` takes at most 16 times the
+/// memory of `bytes`; with that one the caller must know that `count` is sane.
 ///
 /// # Errors
-/// [`Error::Truncated`] or [`Error::BadField`] if the bytes are not exactly `count` finite values in this form, with
-/// every spare bit zero. `out` is empty then.
+/// [`Error::Truncated`] or [`Error::BadField`] if the bytes are not exactly `count` finite values in this
+/// form, with every spare bit zero. `out` is empty then.
 pub fn decode(form: &ValueForm, bytes: &[u8], count: usize, out: &mut Vec<f32>) -> Result<()> {
     out.clear();
     bits::check_length("values", bytes, encoded_len(form, count) as u64)?;
@@ -130,7 +131,8 @@ pub fn decode(form: &ValueForm, bytes: &[u8], count: usize, out: &mut Vec<f32>) 
 
 /// Fails with the position of the first value that is not finite.
 fn finite_or_position(values: &[f32]) -> Result<(), usize> {
-    // The largest magnitude, as bits, tells at the speed of memory; the position is looked for only when needed.
+    // The largest magnitude, as bits, tells at the speed of memory; the position is looked for only when
+    // needed.
     const INFINITY: u32 = 0x7f80_0000;
     let largest = values.iter().fold(0, |largest, value| largest.max(value.abs().to_bits()));
     if largest < INFINITY {

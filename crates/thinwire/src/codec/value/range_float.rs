@@ -1,19 +1,22 @@
 //! The range-based N-bit float: a 32-bit float with the low mantissa bits cut off, counted from the smallest
 //! magnitude that matters.
 //!
-//! The bit pattern of a positive float, shifted right, is an integer that grows with the value. Subtracting the
-//! pattern of `eps` makes the codes start at one, so that no code is spent below it; zero has code 0, the positive
-//! codes follow and the negative ones come after them. Codes are dense near `eps` and sparse near `max`: the spacing
-//! doubles every `2^mantissa` codes, and the relative error is the same everywhere.
+//! The bit pattern of a positive float, shifted right, is an integer that grows with the value. Subtracting
+//! the pattern of `eps` makes the codes start at one, so that no code is spent below it; zero has code 0, the
+//! positive codes follow and the negative ones come after them. Codes are dense near `eps` and sparse near
+//! `max`: the spacing doubles every `2^mantissa` codes, and the relative error is the same everywhere.
 //!
-//! From "FFT-based Gradient Sparsification for the Distributed Training of Deep Neural Networks" (HPDC 2020). Where
-//! this departs from it: values are clipped at `min` too, magnitudes below `eps` become zero instead of wrapping
-//! around, rounding to nearest is offered beside the paper's truncation, and codes that no value has are refused by
-//! the decoder. [`RangeFloat::tuned`] gives both signs `2^(bits-1) - 1` codes; the paper's `2^(bits-1)` positive codes
-//! leave the negative side one short of `max`, because zero takes a code.
+//! From "FFT-based Gradient Sparsification for the Distributed Training of Deep Neural Networks" (HPDC 2020).
+//! Where this departs from it: values are clipped at `min` too, magnitudes below `eps` become zero instead of
+//! wrapping around, rounding to nearest is offered beside the paper's truncation, and codes that no value has
+//! are refused by the decoder. [`RangeFloat::tuned`] gives both signs `2^(bits-1) - 1` codes; the paper's
+//! `2^(bits-1)` positive codes leave the negative side one short of `max`, because zero takes a code.
 
 use crate::codec::bits::{self, BitWriter};
 use crate::{Error, Result};
+
+/// Codes held between bytes and values at a time: reading goes one by one, the arithmetic many at once.
+const BLOCK: usize = 256;
 
 /// What happens to the mantissa bits that are cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,12 +53,13 @@ pub struct RangeFloat {
 }
 
 impl RangeFloat {
-    /// The float with these parameters. If there are not enough codes left to reach `min`, it becomes the lowest value
-    /// that has one.
+    /// The float with these parameters, `eps` cut to the mantissa bits kept so that it is the value of code 1. If
+    /// there are not enough codes left to reach `min`, it becomes the lowest value that has one.
     ///
     /// # Errors
-    /// [`Error::BadParameter`] unless `bits` is 2 to 16, `mantissa` 1 to `bits`, `eps` a positive normal number,
-    /// `min <= -eps`, `max >= eps`, both finite, and the positive side leaves a code for the negative one.
+    /// [`Error::BadParameter`] unless `bits` is 2 to 16, `mantissa` 1 to `bits`, `eps` a positive normal
+    /// number, `min <= -eps`, `max >= eps`, both finite, and the positive side leaves a code for the negative
+    /// one.
     pub fn new(bits: u8, mantissa: u8, eps: f32, min: f32, max: f32, rounding: Rounding) -> Result<Self> {
         check_widths(bits, mantissa)?;
         if !(eps.is_normal() && eps > 0.0) {
@@ -69,6 +73,7 @@ impl RangeFloat {
         }
         let shift = 23 - u32::from(mantissa);
         let base = eps.to_bits() >> shift;
+        let eps = f32::from_bits(base << shift);
         let codes = |magnitude: f32| (magnitude.to_bits() >> shift) - base + 1;
         let (positive, negative) = (codes(max), codes(-min));
         let spare = (1 << bits) - 1u32;
@@ -86,9 +91,9 @@ impl RangeFloat {
 
     /// The float that reaches from `max_magnitude` down as far as its codes do, both signs alike.
     ///
-    /// A bisection on `eps` would find the same: the number of codes is the distance between the shifted patterns of
-    /// `eps` and `max`, so `eps` is `max` less that many codes. It stops at the smallest normal number, as does
-    /// `max_magnitude` if it is below that, zero included.
+    /// A bisection on `eps` would find the same: the number of codes is the distance between the shifted
+    /// patterns of `eps` and `max`, so `eps` is `max` less that many codes. It stops at the smallest normal
+    /// number, as does `max_magnitude` if it is below that, zero included.
     ///
     /// ```
     /// use thinwire::codec::{RangeFloat, Rounding};
@@ -99,8 +104,8 @@ impl RangeFloat {
     /// ```
     ///
     /// # Errors
-    /// [`Error::BadParameter`] for widths that [`RangeFloat::new`] refuses, or a `max_magnitude` that is negative or
-    /// not finite.
+    /// [`Error::BadParameter`] for widths that [`RangeFloat::new`] refuses, or a `max_magnitude` that is
+    /// negative or not finite.
     pub fn tuned(bits: u8, mantissa: u8, max_magnitude: f32, rounding: Rounding) -> Result<Self> {
         check_widths(bits, mantissa)?;
         if !(max_magnitude.is_finite() && max_magnitude >= 0.0) {
@@ -134,7 +139,8 @@ impl RangeFloat {
         self.bits
     }
 
-    /// Mantissa bits kept: a value is off by at most `2^-mantissa` of itself, half that with [`Rounding::Nearest`].
+    /// Mantissa bits kept: a value is off by at most `2^-mantissa` of itself, half that with
+    /// [`Rounding::Nearest`].
     pub fn mantissa(&self) -> u8 {
         self.mantissa
     }
@@ -169,7 +175,8 @@ impl RangeFloat {
         self.negative
     }
 
-    /// The code of a value. NaN has none: a caller checks first; it gets the code of `max` or `min` by its sign.
+    /// The code of a value. NaN has none: a caller checks first; it gets the code of `max` or `min` by its
+    /// sign.
     #[inline]
     pub fn encode(&self, value: f32) -> u32 {
         self.encode_counting(value).0
@@ -205,11 +212,11 @@ impl RangeFloat {
     #[inline]
     fn decode_unchecked(&self, code: u32) -> f32 {
         let shift = 23 - u32::from(self.mantissa);
-        let is_negative = code > self.positive;
-        let step = if is_negative { code - self.positive } else { code };
+        // Arithmetic instead of branches, for the same reason.
+        let is_negative = u32::from(code > self.positive);
+        let step = code - is_negative * self.positive;
         let magnitude = (step + self.base).wrapping_sub(1) << shift;
-        let sign = u32::from(is_negative) << 31;
-        if code == 0 { 0.0 } else { f32::from_bits(magnitude | sign) }
+        f32::from_bits((magnitude | is_negative << 31) * u32::from(code != 0))
     }
 
     /// Appends the codes of finite values; gives the number of values clipped.
@@ -231,12 +238,17 @@ impl RangeFloat {
         let width = u32::from(self.bits);
         bits::check_extent("range-float codes", bytes, count as u64 * u64::from(width))?;
         let last = self.positive + self.negative;
-        let mut largest = 0;
-        out.extend((0..count as u64).map(|position| {
-            let code = bits::read(bytes, position * u64::from(width), width);
-            largest = largest.max(code);
-            self.decode_unchecked(code.min(last))
-        }));
+        let (mut largest, mut position) = (0, 0);
+        let mut codes = [0; BLOCK];
+        while out.len() < count {
+            let codes = &mut codes[..BLOCK.min(count - out.len())];
+            for code in codes.iter_mut() {
+                *code = bits::read(bytes, position, width);
+                position += u64::from(width);
+            }
+            largest = codes.iter().fold(largest, |largest, &code| largest.max(code));
+            out.extend(codes.iter().map(|&code| self.decode_unchecked(code.min(last))));
+        }
         if largest > last {
             return Err(Error::BadField {
                 field: "range-float codes",

@@ -1,0 +1,94 @@
+//! Importance |gradient| / |weight| (IWP: Cheng and Xu, Importance-Weighted Pruning, 2019), after the
+//! abstract.
+
+use super::{Select, Survey, keep_held, window};
+use crate::kernels::Score;
+
+/// Where the importance threshold of a layer comes from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ImportanceRule {
+    /// One threshold for every step, whatever the count: for study.
+    Fixed(f32),
+    /// One threshold for each layer, moved by 10 % a step when the layer's share leaves the [`window`]'s
+    /// inner part, and put right at once when it leaves the window.
+    Controlled,
+}
+
+/// Keeps the elements whose accumulated gradient is large against their weight: `|u| / max(|w|, guard)`.
+///
+/// The abstract gives the ratio, that selection is by layer and changes with time, and the ring. The rule
+/// for the threshold, the use of the accumulated gradient and the guard are reconstructions.
+///
+/// The guard is `guard · mean |w|` of the layer, so that fresh biases and other zero weights, whose ratio
+/// would be infinite, do not win every step.
+#[derive(Debug, Clone, Copy)]
+pub struct Importance {
+    /// The guard as a fraction of the layer's mean weight. Default 0.001.
+    pub guard: f64,
+    /// Where the threshold comes from. Default [`ImportanceRule::Controlled`].
+    pub rule: ImportanceRule,
+    /// The controlled threshold; 0 before the first step.
+    threshold: f32,
+}
+
+impl Default for Importance {
+    fn default() -> Self {
+        Importance::new(0.001, ImportanceRule::Controlled)
+    }
+}
+
+impl Importance {
+    /// A selector with nothing remembered.
+    pub fn new(guard: f64, rule: ImportanceRule) -> Importance {
+        Importance { guard, rule, threshold: 0.0 }
+    }
+}
+
+impl Select for Importance {
+    fn fresh(&self) -> Box<dyn Select> {
+        Box::new(Importance::new(self.guard, self.rule))
+    }
+
+    fn score(&self, mean_weight: f64) -> Score {
+        // A layer whose weights are all zero ranks by the gradient alone, whatever the guard.
+        let guard = (self.guard * mean_weight) as f32;
+        Score::Relative { guard: if guard > 0.0 { guard } else { 1.0 } }
+    }
+
+    fn needs_weights(&self) -> bool {
+        true
+    }
+
+    fn select(&mut self, survey: &mut dyn Survey, k: usize, _step: u64) {
+        match self.rule {
+            ImportanceRule::Fixed(threshold) => survey.keep_above(threshold),
+            ImportanceRule::Controlled if self.threshold == 0.0 => {
+                self.threshold = survey.keep_top(k).next_down().max(0.0);
+            }
+            ImportanceRule::Controlled => {
+                let used = keep_held(survey, self.threshold, k);
+                let kept = survey.kept();
+                // Steer before the window is left: beyond half way to its ends.
+                let (low, high) = ((k + *window(k).start()) / 2, (k + *window(k).end()) / 2);
+                self.threshold = if used != self.threshold {
+                    used
+                } else if kept > high {
+                    used * 1.1
+                } else if kept < low {
+                    used * 0.9
+                } else {
+                    used
+                };
+            }
+        }
+    }
+
+    fn state(&self) -> Vec<(&'static str, f64)> {
+        vec![("threshold", self.threshold as f64)]
+    }
+
+    fn restore(&mut self, name: &str, value: f64) -> bool {
+        self.threshold = value as f32;
+        name == "threshold"
+    }
+}
