@@ -12,7 +12,9 @@
 pub enum Error {
     // ---- bucket ----
     /// Two layers of a bucket share a name, so their state could not be told apart.
-    #[error("layer {name:?} appears twice in the bucket; state is kept by name, so every layer needs its own")]
+    #[error(
+        "layer {name:?} appears twice in the bucket; state is kept by name, so every layer needs its own"
+    )]
     DuplicateLayer {
         /// The name that appears twice.
         name: String,

@@ -5,6 +5,7 @@ mod error;
 pub mod kernels;
 pub mod memory;
 pub mod method;
+pub mod pipeline;
 pub mod select;
 pub mod transform;
 

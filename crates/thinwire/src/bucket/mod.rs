@@ -10,6 +10,7 @@ mod rules;
 use std::collections::HashSet;
 use std::ops::Range;
 
+pub(crate) use rules::matches_any;
 pub use rules::{LayerRules, Split};
 
 use crate::{Error, Result};

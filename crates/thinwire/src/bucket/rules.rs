@@ -92,7 +92,7 @@ impl LayerRules {
     }
 }
 
-fn matches_any(patterns: &[String], name: &str) -> bool {
+pub(crate) fn matches_any(patterns: &[String], name: &str) -> bool {
     patterns.iter().any(|pattern| WildMatch::new(pattern).matches(name))
 }
 

@@ -37,6 +37,8 @@ pub enum Score {
 /// Products and sums are rounded one by one, never fused, so that every device gives the same bits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Update {
+    /// `u = r`: nothing enters; the residual is only looked at, and the gradient may be empty.
+    Keep,
     /// `u = r + g`: error feedback.
     Add,
     /// `u = g`: no feedback; the residual only serves as a work space.
@@ -150,8 +152,9 @@ pub struct NonFinite {
 /// let whole = [0..4];
 /// let mut survey = cpu.survey(walk, &whole, 2, &mut guess).unwrap();
 /// survey.keep_top(2);
-/// survey.take(&mut positions, &mut values);
-/// assert_eq!((positions, values), (vec![1, 3], vec![-3.0, 2.0]));
+/// survey.finish(&mut positions, &mut values);
+/// assert_eq!((&positions[..], &values[..]), (&[1, 3][..], &[-3.0, 2.0][..]));
+/// cpu.clear(&positions, &mut residual);
 /// assert_eq!(residual, [0.1, 0.0, 0.2, 0.0]);
 /// ```
 pub trait Kernels {
@@ -180,8 +183,16 @@ pub trait Kernels {
         guess: &'a mut Guess,
     ) -> Result<Self::Survey<'a>, NonFinite>;
 
+    /// Takes the gradient of a walk that went well back out of the memory, exactly but for the rounding of
+    /// one subtraction.
+    fn withdraw(&mut self, walk: Walk<'_, Self::Vector>, ranges: &[Range<usize>]);
+
     /// Measures `ranges` of a vector, or finds its first non-finite element.
-    fn statistics(&mut self, values: &Self::Vector, ranges: &[Range<usize>]) -> Result<Statistics, NonFinite>;
+    fn statistics(&mut self, values: &Self::Vector, ranges: &[Range<usize>])
+    -> Result<Statistics, NonFinite>;
+
+    /// `values[positions[i]] = 0`.
+    fn clear(&mut self, positions: &[u32], values: &mut Self::Vector);
 
     /// `values[positions[i]] += what[i]`, in order. Positions are in range (the decoder has checked them).
     fn scatter_add(&mut self, positions: &[u32], what: &[f32], values: &mut Self::Vector);

@@ -145,6 +145,11 @@ impl Parameters {
         }
     }
 
+    /// Whether the method has a parameter of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.position(name).is_some()
+    }
+
     fn position(&self, name: &str) -> Option<usize> {
         self.entries.iter().position(|(parameter, _)| parameter.name == name)
     }

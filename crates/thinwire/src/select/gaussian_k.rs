@@ -31,7 +31,8 @@ impl Select for GaussianK {
     fn select(&mut self, survey: &mut dyn Survey, k: usize, _step: u64) {
         let statistics = survey.statistics();
         let density = k as f64 / statistics.count as f64;
-        let mut threshold = (statistics.mean() - normal_quantile(density / 2.0) * statistics.deviation()) as f32;
+        let mut threshold =
+            (statistics.mean() - normal_quantile(density / 2.0) * statistics.deviation()) as f32;
         // The published window is 2k/3 to 4k/3 as real numbers, both ends included.
         let (low, high) = ((2 * k).div_ceil(3), 4 * k / 3);
         let enough = if self.as_published { survey.len() } else { high };

@@ -47,6 +47,7 @@ pub use gaussian_k::{GaussianK, normal_quantile};
 pub use importance::{Importance, ImportanceRule};
 pub use mstopk::MsTopk;
 pub use random_k::RandomK;
+pub(crate) use random_k::mix;
 pub use survey::Survey;
 pub use threshold_search::ThresholdSearch;
 pub use trimmed::Trimmed;

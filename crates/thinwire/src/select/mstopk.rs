@@ -1,8 +1,8 @@
 //! MSTopk, the baseline of the AR-Topk paper (Shi et al.: Towards Scalable Distributed Training, 2021).
 
+use super::mix;
 use super::{Select, Survey, mean_and_max};
 use crate::kernels::Score;
-use crate::select::random_k::mix;
 
 /// Bisects a threshold between mean and maximum for 25 rounds, remembering the closest counts on both sides
 /// of `k`; keeps all above the upper threshold and fills up to exactly `k` with a run, at a random place, of

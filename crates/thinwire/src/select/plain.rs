@@ -87,8 +87,8 @@ impl Survey for PlainSurvey {
         self.kept.len()
     }
 
-    fn take(self, positions: &mut Vec<u32>, values: &mut Vec<f32>) {
-        *values = self.kept.iter().map(|&i| self.values[i as usize]).collect();
-        *positions = self.kept;
+    fn finish(self, positions: &mut Vec<u32>, values: &mut Vec<f32>) {
+        values.extend(self.kept.iter().map(|&i| self.values[i as usize]));
+        positions.extend(self.kept);
     }
 }

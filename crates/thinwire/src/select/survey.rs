@@ -6,7 +6,7 @@ use crate::kernels::Statistics;
 ///
 /// Elements are ranked by their [`Score`](crate::kernels::Score), ties to the lower position; elements with
 /// score 0 can't be kept. A selector asks what it needs and ends with one `keep_…` call; the caller then
-/// [`take`](Survey::take)s what was kept. A device answers in whatever way is cheapest for it. The CPU has
+/// gets what was kept by [`finish`](Survey::finish). A device answers in whatever way is cheapest for it. The CPU has
 /// collected the best elements while it accumulated, and goes back to memory only when asked for more.
 pub trait Survey {
     /// Elements in the unit.
@@ -43,9 +43,10 @@ pub trait Survey {
     /// How many are kept.
     fn kept(&self) -> usize;
 
-    /// Ends the selection: positions in the bucket (sorted) and values of what was kept; the residual and
-    /// momentum there become zero.
-    fn take(self, positions: &mut Vec<u32>, values: &mut Vec<f32>)
+    /// Ends the selection: appends the positions in the bucket (sorted) and the values of what was kept.
+    /// Nothing is changed by that; [`Kernels::clear`](crate::kernels::Kernels::clear) empties the memory there
+    /// once the message is made.
+    fn finish(self, positions: &mut Vec<u32>, values: &mut Vec<f32>)
     where
         Self: Sized;
 }

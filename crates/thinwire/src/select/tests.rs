@@ -1,7 +1,7 @@
 //! Every selector on friendly and hostile inputs, against the contract and against the plain survey.
 
 use super::plain::PlainSurvey;
-use super::random_k::mix;
+
 use super::*;
 use crate::kernels::{Cpu, Guess, Kernels, Update, Walk};
 
@@ -23,10 +23,13 @@ fn inputs(len: usize, seed: u64) -> Vec<(&'static str, Vec<f32>)> {
     vec![
         ("normal", make(&mut |s, _| normal(s))),
         ("laplace", make(&mut |s, _| (uniform(s) - 0.5).signum() * -(uniform(s) + 1e-12).ln())),
-        ("student t3", make(&mut |s, _| {
-            let chi = (0..3).map(|_| normal(s).powi(2)).sum::<f64>();
-            normal(s) / (chi / 3.0).sqrt().max(1e-6)
-        })),
+        (
+            "student t3",
+            make(&mut |s, _| {
+                let chi = (0..3).map(|_| normal(s).powi(2)).sum::<f64>();
+                normal(s) / (chi / 3.0).sqrt().max(1e-6)
+            }),
+        ),
         ("mostly zero", make(&mut |s, _| if uniform(s) < 0.05 { normal(s) } else { 0.0 })),
         ("one outlier", make(&mut |s, i| if i == len / 2 { 1e4 } else { normal(s) })),
         ("uniform", make(&mut |s, _| uniform(s) * 2.0 - 1.0)),
@@ -94,9 +97,12 @@ fn check(name: &str, selector: &dyn Select, input: &str, gradient: &[f32], densi
             scale: 0.125,
             score: on_cpu.score(0.0),
         };
+        positions.clear();
+        values.clear();
         let mut survey = cpu.survey(walk, &whole, on_cpu.expect(k), &mut guess).unwrap();
         on_cpu.select(&mut survey, k, step);
-        survey.take(&mut positions, &mut values);
+        survey.finish(&mut positions, &mut values);
+        cpu.clear(&positions, &mut residual);
 
         assert!(positions.is_sorted_by(|a, b| a < b), "sorted and unique: {}", context());
         assert!(positions.iter().all(|&p| (p as usize) < len), "in range: {}", context());
@@ -244,9 +250,12 @@ fn alternating_sides_send_one_sign_at_a_time() {
                 score: side,
             };
             let whole = [0..5_000];
+            positions.clear();
+            values.clear();
             let mut survey = cpu.survey(walk, &whole, selector.expect(50), &mut guess).unwrap();
             selector.select(&mut survey, 50, step);
-            survey.take(&mut positions, &mut values);
+            survey.finish(&mut positions, &mut values);
+            cpu.clear(&positions, &mut residual);
             match side {
                 Score::Positive => assert!(values.iter().all(|&v| v > 0.0), "{input}"),
                 Score::Negative => assert!(values.iter().all(|&v| v < 0.0), "{input}"),
@@ -261,7 +270,8 @@ fn alternating_sides_send_one_sign_at_a_time() {
 fn importance_holds_k_while_weights_and_gradients_move() {
     let len = 20_000;
     let mut state = 5;
-    let mut weights: Vec<f32> = (0..len).map(|i| if i % 10 == 0 { 0.0 } else { normal(&mut state) as f32 }).collect();
+    let mut weights: Vec<f32> =
+        (0..len).map(|i| if i % 10 == 0 { 0.0 } else { normal(&mut state) as f32 }).collect();
     let mut selector = Importance::default();
     let mut cpu = Cpu::new(1);
     let mut guess = Guess::default();
@@ -286,11 +296,13 @@ fn importance_holds_k_while_weights_and_gradients_move() {
         let (mut positions, mut values) = (Vec::new(), Vec::new());
         let mut survey = cpu.survey(walk, &whole, selector.expect(k), &mut guess).unwrap();
         selector.select(&mut survey, k, step as u64);
-        survey.take(&mut positions, &mut values);
+        survey.finish(&mut positions, &mut values);
+        cpu.clear(&positions, &mut residual);
         assert!(window(k).contains(&positions.len()), "step {step}: {}", positions.len());
         let importance = |i: usize| accumulated[i].abs() / weights[i].abs().max(guard);
         let lowest = positions.iter().map(|&p| importance(p as usize)).fold(f32::MAX, f32::min);
-        let missed = (0..len).filter(|&i| importance(i) > lowest && positions.binary_search(&(i as u32)).is_err());
+        let missed =
+            (0..len).filter(|&i| importance(i) > lowest && positions.binary_search(&(i as u32)).is_err());
         assert_eq!(missed.count(), 0, "the most important ones go");
         weights.iter_mut().for_each(|w| *w *= 1.01);
     }

@@ -47,7 +47,13 @@ impl ThresholdSearch {
     }
 
     /// The published search, for a window of counts.
-    fn search(&self, survey: &mut dyn Survey, k: usize, accept: impl Fn(usize) -> bool, enough: usize) -> f64 {
+    fn search(
+        &self,
+        survey: &mut dyn Survey,
+        k: usize,
+        accept: impl Fn(usize) -> bool,
+        enough: usize,
+    ) -> f64 {
         let (mean, max) = mean_and_max(survey, self.score);
         let (mut low, mut high, mut ratio) = (0.0, 1.0, 0.5);
         while high - low > self.bracket {

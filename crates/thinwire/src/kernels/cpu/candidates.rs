@@ -68,7 +68,8 @@ impl Candidates {
     #[inline(always)]
     pub fn push<L: Lanes>(&mut self, scores: L, mask: u16, first: u32) {
         let end = self.len + WIDTH;
-        let positions: &mut [u32; WIDTH] = (&mut self.positions[self.len..end]).try_into().expect("WIDTH long");
+        let positions: &mut [u32; WIDTH] =
+            (&mut self.positions[self.len..end]).try_into().expect("WIDTH long");
         let bits: &mut [u32; WIDTH] = (&mut self.scores[self.len..end]).try_into().expect("WIDTH long");
         scores.compress(mask, first, positions, bits);
         self.len += mask.count_ones() as usize;

@@ -9,7 +9,9 @@ mod walk;
 
 use std::ops::Range;
 
-use super::{Guess, Kernels, NonFinite, Score, Statistics, Update, Walk};
+#[cfg(test)]
+use super::Update;
+use super::{Guess, Kernels, NonFinite, Score, Statistics, Walk};
 use spread::{Part, Task, View, first_stop, spread, tile};
 pub use survey::CpuSurvey;
 
@@ -148,7 +150,8 @@ impl Cpu {
         self.statistics.clear();
         self.statistics.resize(self.tiles.len(), Statistics::default());
         let set = self.set;
-        let (tiles, statistics, shares) = (&self.tiles[..], &mut self.statistics[..], &mut self.parts[..parts]);
+        let (tiles, statistics, shares) =
+            (&self.tiles[..], &mut self.statistics[..], &mut self.parts[..parts]);
         let whole = view.reborrow();
         match pool {
             None => spread(set, task, score, whole, tiles, 0, statistics, shares),
@@ -189,9 +192,23 @@ impl Kernels for Cpu {
         CpuSurvey::new(self, walk, ranges, expect, guess)
     }
 
+    fn withdraw(&mut self, mut walk: Walk<'_, [f32]>, ranges: &[Range<usize>]) {
+        let (update, scale) = (walk.update, walk.scale);
+        let mut view = View::whole(&mut walk);
+        for range in ranges {
+            undo::undo_range(&mut view, update, scale, range.clone());
+        }
+    }
+
     fn statistics(&mut self, values: &[f32], ranges: &[Range<usize>]) -> Result<Statistics, NonFinite> {
         let view = View::of(values, &[]);
         self.walk_all(Task::Read, Score::Magnitude, view, ranges, 0, f32::MAX)
+    }
+
+    fn clear(&mut self, positions: &[u32], values: &mut [f32]) {
+        for &position in positions {
+            values[position as usize] = 0.0;
+        }
     }
 
     fn scatter_add(&mut self, positions: &[u32], what: &[f32], values: &mut [f32]) {

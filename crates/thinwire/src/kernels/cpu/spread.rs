@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::candidates::Candidates;
 use super::walk::{Add, HeavyBall, Nesterov, Read, Recipe, Replace, Stop, Strip, walk};
 use super::{InstructionSet, lanes};
-use crate::kernels::{NonFinite, Score, Statistics, Update};
+use crate::kernels::{NonFinite, Score, Statistics, Update, Walk};
 
 /// Elements of a tile: 1 MiB, long enough to keep the memory busy, short enough to share out evenly.
 const TILE: usize = 1 << 18;
@@ -26,6 +26,24 @@ impl<'a> View<'a> {
     /// Values to be read only, handed to the walk as its gradient.
     pub fn of(values: &'a [f32], weights: &'a [f32]) -> View<'a> {
         View { base: 0, gradient: values, residual: &mut [], momentum: &mut [], weights }
+    }
+
+    /// What the update of `walk` touches, from the first element of the bucket on.
+    pub fn whole<'w: 'a>(walk: &'a mut Walk<'w, [f32]>) -> View<'a> {
+        let weights = walk.weights.unwrap_or(&[]);
+        match walk.update {
+            Update::Keep => View::of(walk.residual, weights),
+            Update::Add | Update::Replace => {
+                View { base: 0, gradient: walk.gradient, residual: walk.residual, momentum: &mut [], weights }
+            }
+            Update::HeavyBall(_) | Update::Nesterov(_) => View {
+                base: 0,
+                gradient: walk.gradient,
+                residual: walk.residual,
+                momentum: walk.momentum.as_deref_mut().expect("an update with momentum has one"),
+                weights,
+            },
+        }
     }
 
     pub fn reborrow(&mut self) -> View<'_> {
@@ -46,7 +64,10 @@ impl<'a> View<'a> {
         };
         let (gradient, residual) = (split(self.gradient), split_mut(self.residual));
         let (momentum, weights) = (split_mut(self.momentum), split(self.weights));
-        let (l, r) = ((gradient.0, residual.0, momentum.0, weights.0), (gradient.1, residual.1, momentum.1, weights.1));
+        let (l, r) = (
+            (gradient.0, residual.0, momentum.0, weights.0),
+            (gradient.1, residual.1, momentum.1, weights.1),
+        );
         (
             View { base: self.base, gradient: l.0, residual: l.1, momentum: l.2, weights: l.3 },
             View { base: self.base + at, gradient: r.0, residual: r.1, momentum: r.2, weights: r.3 },
@@ -147,8 +168,15 @@ pub(super) fn first_stop(parts: &[Part]) -> Option<NonFinite> {
     parts.iter().filter_map(|part| part.stop.map(|stop| stop.found)).min_by_key(|found| found.position)
 }
 
-fn run(set: InstructionSet, task: Task, score: Score, strip: Strip<'_>, list: &mut Candidates) -> Result<Statistics, Stop> {
+fn run(
+    set: InstructionSet,
+    task: Task,
+    score: Score,
+    strip: Strip<'_>,
+    list: &mut Candidates,
+) -> Result<Statistics, Stop> {
     match task {
+        Task::Read | Task::Update(Update::Keep, _) => choose(set, Read, score, strip, list),
         Task::Update(Update::Add, scale) => choose(set, Add { scale }, score, strip, list),
         Task::Update(Update::Replace, scale) => choose(set, Replace { scale }, score, strip, list),
         Task::Update(Update::HeavyBall(coefficient), scale) => {
@@ -157,7 +185,6 @@ fn run(set: InstructionSet, task: Task, score: Score, strip: Strip<'_>, list: &m
         Task::Update(Update::Nesterov(coefficient), scale) => {
             choose(set, Nesterov { scale, coefficient }, score, strip, list)
         }
-        Task::Read => choose(set, Read, score, strip, list),
     }
 }
 

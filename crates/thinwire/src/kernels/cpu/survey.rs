@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::candidates::Candidates;
 use super::spread::{Task, View};
-use super::{Cpu, Guess, NonFinite, Score, Statistics, Update, Walk};
+use super::{Cpu, Guess, NonFinite, Score, Statistics, Walk};
 use crate::select::Survey;
 
 /// The answer to [`Kernels::survey`](crate::kernels::Kernels::survey) on the CPU.
@@ -36,18 +36,8 @@ impl<'a> CpuSurvey<'a> {
     ) -> Result<Self, NonFinite> {
         let mut walk = walk;
         let floor = guess.floor;
-        let view = View {
-            base: 0,
-            gradient: walk.gradient,
-            residual: walk.residual,
-            momentum: match walk.update {
-                Update::HeavyBall(_) | Update::Nesterov(_) => walk.momentum.as_deref_mut().expect("a momentum"),
-                Update::Add | Update::Replace => &mut [],
-            },
-            weights: walk.weights.unwrap_or(&[]),
-        };
         let task = Task::Update(walk.update, walk.scale);
-        let statistics = cpu.walk_all(task, walk.score, view, ranges, expect, floor)?;
+        let statistics = cpu.walk_all(task, walk.score, View::whole(&mut walk), ranges, expect, floor)?;
         let mut survey = CpuSurvey {
             cpu,
             walk,
@@ -216,16 +206,10 @@ impl Survey for CpuSurvey<'_> {
         self.cpu.parts[0].candidates.len()
     }
 
-    fn take(mut self, positions: &mut Vec<u32>, values: &mut Vec<f32>) {
-        positions.clear();
-        values.clear();
-        positions.extend_from_slice(self.list().positions());
-        for &position in positions.iter() {
-            values.push(std::mem::take(&mut self.walk.residual[position as usize]));
-        }
-        if let Some(momentum) = &mut self.walk.momentum {
-            positions.iter().for_each(|&position| momentum[position as usize] = 0.0);
-        }
+    fn finish(self, positions: &mut Vec<u32>, values: &mut Vec<f32>) {
+        let kept = self.cpu.parts[0].candidates.positions();
+        positions.extend_from_slice(kept);
+        values.extend(kept.iter().map(|&position| self.walk.residual[position as usize]));
         self.guess.learn(self.needed, self.score_needed, self.found, self.found_from, self.missed);
     }
 }

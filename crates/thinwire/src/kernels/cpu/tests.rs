@@ -38,6 +38,7 @@ pub(crate) fn noise(len: usize, seed: u64) -> Vec<f32> {
 fn plain_update(update: Update, scale: f32, g: f32, r: f32, m: f32) -> (f32, f32) {
     let g = g * scale;
     match update {
+        Update::Keep => (r, m),
         Update::Add => (r + g, m),
         Update::Replace => (g, m),
         Update::HeavyBall(c) => (r + (m * c + g), m * c + g),
@@ -56,17 +57,18 @@ fn plain_score(score: Score, u: f32, w: f32) -> f32 {
 
 #[test]
 fn a_step_equals_its_plain_definition_on_every_set_and_thread_count() {
-    let updates = [Update::Add, Update::Replace, Update::HeavyBall(0.9), Update::Nesterov(0.5)];
+    let updates = [Update::Keep, Update::Add, Update::Replace, Update::HeavyBall(0.9), Update::Nesterov(0.5)];
     let scores = [Score::Magnitude, Score::Positive, Score::Negative, Score::Relative { guard: 0.1 }];
-    for (case, (&update, &score)) in updates.iter().flat_map(|u| scores.iter().map(move |s| (u, s))).enumerate() {
+    for (case, (&update, &score)) in
+        updates.iter().flat_map(|u| scores.iter().map(move |s| (u, s))).enumerate()
+    {
         for len in [1, 2, 15, 16, 17, 63, 64, 65, 4095, 4097, 70_001] {
             let (gradient, weights) = (noise(len, 1 + case as u64), noise(len, 77));
             let (before, moments) = (noise(len, 5), noise(len, 6));
             let k = len.div_ceil(10);
             // The definition: make every element, sort all of them.
-            let made: Vec<(f32, f32)> = (0..len)
-                .map(|i| plain_update(update, 0.5, gradient[i], before[i], moments[i]))
-                .collect();
+            let made: Vec<(f32, f32)> =
+                (0..len).map(|i| plain_update(update, 0.5, gradient[i], before[i], moments[i])).collect();
             let scored: Vec<f32> = (0..len).map(|i| plain_score(score, made[i].0, weights[i])).collect();
             let mut order: Vec<usize> = (0..len).filter(|&i| scored[i] > 0.0).collect();
             order.sort_by(|&a, &b| scored[b].total_cmp(&scored[a]).then(a.cmp(&b)));
@@ -92,7 +94,9 @@ fn a_step_equals_its_plain_definition_on_every_set_and_thread_count() {
                     let mut survey = cpu.survey(walk, &whole, k, &mut guess).unwrap();
                     let measured = *survey.statistics();
                     survey.keep_top(k);
-                    survey.take(&mut positions, &mut values);
+                    survey.finish(&mut positions, &mut values);
+                    cpu.clear(&positions, &mut residual);
+                    cpu.clear(&positions, &mut momentum);
                     assert!(positions.iter().map(|&p| p as usize).eq(order.iter().copied()));
                     assert!(values.iter().zip(&order).all(|(v, &i)| v.to_bits() == made[i].0.to_bits()));
                     for i in 0..len {
@@ -135,7 +139,8 @@ fn a_wrong_guess_costs_time_and_never_the_result() {
         let (mut positions, mut values) = (Vec::new(), Vec::new());
         let mut survey = cpu.survey(walk, &whole, k, &mut guess).unwrap();
         survey.keep_top(k);
-        survey.take(&mut positions, &mut values);
+        survey.finish(&mut positions, &mut values);
+        cpu.clear(&positions, &mut residual);
         (positions, values, residual)
     };
     for k in [1, 100, 5_000, len] {

@@ -9,7 +9,8 @@ use std::ops::Range;
 use super::spread::{Part, View};
 use crate::kernels::Update;
 
-pub(super) fn undo(view: View<'_>, update: Update, scale: f32, tiles: &[Range<usize>], parts: &[Part]) {
+/// Undoes what the parts of a stopped walk had written.
+pub(super) fn undo(mut view: View<'_>, update: Update, scale: f32, tiles: &[Range<usize>], parts: &[Part]) {
     for part in parts {
         for number in part.tiles.clone() {
             let tile = tiles[number].clone();
@@ -18,10 +19,15 @@ pub(super) fn undo(view: View<'_>, update: Update, scale: f32, tiles: &[Range<us
                 std::cmp::Ordering::Equal => part.stop.map_or(0, |stop| stop.written),
                 std::cmp::Ordering::Greater => 0,
             };
-            for i in tile.start..tile.start + written {
-                take_out(view.gradient[i] * scale, &mut view.residual[i], view.momentum.get_mut(i), update);
-            }
+            undo_range(&mut view, update, scale, tile.start..tile.start + written);
         }
+    }
+}
+
+/// Undoes one range of a walk.
+pub(super) fn undo_range(view: &mut View<'_>, update: Update, scale: f32, range: Range<usize>) {
+    for i in range {
+        take_out(view.gradient[i] * scale, &mut view.residual[i], view.momentum.get_mut(i), update);
     }
 }
 
@@ -29,6 +35,7 @@ fn take_out(gradient: f32, residual: &mut f32, momentum: Option<&mut f32>, updat
     // With a coefficient of 0 the old momentum had no influence; 0 is as good as any.
     let divide = |x: f32, c: f32| if c == 0.0 { 0.0 } else { x / c };
     match (update, momentum) {
+        (Update::Keep, _) => {}
         (Update::Add, _) => *residual -= gradient,
         (Update::Replace, _) => *residual = 0.0,
         (Update::HeavyBall(c), Some(momentum)) => {

@@ -41,8 +41,22 @@ mod tests {
     use super::*;
 
     const HOSTILE: [f32; WIDTH] = [
-        0.0, -0.0, 1.0, -1.0, 1e-42, -1e-42, f32::MAX, f32::MIN, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 3.5,
-        -3.5, f32::MIN_POSITIVE, 1e-3, -7.0,
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        1e-42,
+        -1e-42,
+        f32::MAX,
+        f32::MIN,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+        3.5,
+        -3.5,
+        f32::MIN_POSITIVE,
+        1e-3,
+        -7.0,
     ];
 
     fn bits(lanes: impl Lanes) -> [u32; WIDTH] {
@@ -57,8 +71,14 @@ mod tests {
         let (a, mut turned) = (L::load(&HOSTILE), HOSTILE);
         turned.rotate_left(5);
         let b = L::load(&turned);
-        let mut rows =
-            vec![bits(a.add(b)), bits(a.mul(b)), bits(a.div(b)), bits(a.max(b)), bits(a.min(b)), bits(a.abs())];
+        let mut rows = vec![
+            bits(a.add(b)),
+            bits(a.mul(b)),
+            bits(a.div(b)),
+            bits(a.max(b)),
+            bits(a.min(b)),
+            bits(a.abs()),
+        ];
         for floor in [0.0, 1e-45, 1.0, f32::MAX] {
             let mask = a.abs().not_below(L::splat(floor));
             let (mut positions, mut scores) = ([0; WIDTH], [0; WIDTH]);

@@ -1,0 +1,86 @@
+//! Residual and momentum of one bucket.
+
+use super::State;
+use crate::kernels::{Cpu, Kernels, Score, Update, Walk};
+use crate::{Bucket, Error, Result};
+
+/// What one bucket keeps from step to step: one residual for each element and, with momentum correction, one
+/// momentum.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Memory {
+    /// What was not sent.
+    pub residual: Vec<f32>,
+    /// The momentum; empty without momentum correction.
+    pub momentum: Vec<f32>,
+    /// How the gradient enters.
+    pub update: Update,
+}
+
+impl Memory {
+    /// An empty memory of `len` elements.
+    pub fn new(cpu: &Cpu, len: usize, update: Update) -> Memory {
+        let has_momentum = matches!(update, Update::HeavyBall(_) | Update::Nesterov(_));
+        Memory { residual: cpu.zeros(len), momentum: cpu.zeros(if has_momentum { len } else { 0 }), update }
+    }
+
+    /// The walk in which a gradient enters this memory.
+    pub fn walk<'a>(
+        &'a mut self,
+        gradient: &'a [f32],
+        weights: Option<&'a [f32]>,
+        scale: f32,
+        score: Score,
+    ) -> Walk<'a, [f32]> {
+        let momentum = Some(&mut self.momentum[..]).filter(|momentum| !momentum.is_empty());
+        Walk { gradient, residual: &mut self.residual, momentum, weights, update: self.update, scale, score }
+    }
+
+    /// Forgets what was sent: the residual becomes zero there, and so does the momentum (momentum masking), so
+    /// that a coordinate that has just moved is not pushed again by its stale past.
+    pub fn forget(&mut self, cpu: &mut Cpu, positions: &[u32]) {
+        cpu.clear(positions, &mut self.residual);
+        if !self.momentum.is_empty() {
+            cpu.clear(positions, &mut self.momentum);
+        }
+    }
+
+    /// Writes the layers of `bucket` into `state`, by name.
+    pub fn save(&self, bucket: &Bucket, state: &mut State) {
+        for layer in bucket.layers() {
+            for (vector, into) in
+                [(&self.residual, &mut state.residual), (&self.momentum, &mut state.momentum)]
+            {
+                if let Some(values) = vector.get(layer.range()) {
+                    into.insert(layer.name().to_owned(), values.to_vec());
+                }
+            }
+        }
+    }
+
+    /// Takes the layers of `bucket` out of `state`. All of them must be there, with their lengths; otherwise
+    /// nothing is changed.
+    pub fn restore(&mut self, bucket: &Bucket, state: &State) -> Result<()> {
+        let mut new = self.clone();
+        for layer in bucket.layers() {
+            let vectors = [
+                ("residual", &mut new.residual, &state.residual),
+                ("momentum", &mut new.momentum, &state.momentum),
+            ];
+            for (kind, vector, saved) in vectors {
+                let Some(values) = vector.get_mut(layer.range()) else { continue };
+                let found = saved.get(layer.name());
+                if found.is_none_or(|found| found.len() != layer.len()) {
+                    return Err(Error::BadState {
+                        path: "(in memory)".into(),
+                        field: format!("{kind}/{}", layer.name()),
+                        found: found.map_or("missing".into(), |found| format!("{} elements", found.len())),
+                        expected: format!("{} elements", layer.len()),
+                    });
+                }
+                values.copy_from_slice(&saved[layer.name()]);
+            }
+        }
+        *self = new;
+        Ok(())
+    }
+}

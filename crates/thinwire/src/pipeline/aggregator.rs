@@ -1,0 +1,119 @@
+//! From the frames of all ranks to the mean gradient.
+
+use super::recipe::Recipe;
+use super::spectrum::Spectrum;
+use super::unit::divide;
+use crate::codec::{Frame, Header, Section};
+use crate::kernels::{Cpu, Kernels};
+use crate::transform::TransformKind;
+use crate::{Bucket, Error, Result};
+
+/// Decodes frames and adds them up, in the order given: the same order on every rank gives the same bits.
+/// See the [module](super) for an example.
+#[derive(Debug)]
+pub struct Aggregator {
+    bucket: Bucket,
+    cpu: Cpu,
+    spectrum: Option<Spectrum>,
+    indices: Vec<u32>,
+    values: Vec<f32>,
+}
+
+impl Aggregator {
+    /// An aggregator for frames made by `recipe` of `bucket`.
+    pub fn new(recipe: &Recipe, bucket: Bucket) -> Result<Aggregator> {
+        let (_, units) = divide(recipe, &bucket);
+        let spectrum = match (recipe.transform, units.first()) {
+            (TransformKind::Fft { block }, Some(unit)) => Some(Spectrum::new(&unit.ranges, block)?),
+            _ => None,
+        };
+        Ok(Aggregator { bucket, cpu: Cpu::new(1), spectrum, indices: Vec::new(), values: Vec::new() })
+    }
+
+    /// Sums the frames and multiplies by `factor` (one over the number of ranks, for their mean). With
+    /// `expected`, a frame of another step, plan or bucket is an error. Frequencies are summed as such, and
+    /// transformed back once.
+    ///
+    /// On an error `output` is zero.
+    pub fn sum<'f>(
+        &mut self,
+        frames: impl IntoIterator<Item = &'f [u8]>,
+        expected: Option<&Header>,
+        factor: f32,
+        output: &mut [f32],
+    ) -> Result<()> {
+        self.bucket.check_len("output", output.len())?;
+        output.fill(0.0);
+        let summed = self.add_all(frames, expected, output);
+        match summed {
+            Err(_) => output.fill(0.0),
+            Ok(frequencies) => {
+                if let (true, Some(spectrum)) = (frequencies, &mut self.spectrum) {
+                    spectrum.inverse(output, |output, value| *output += value);
+                }
+                if factor != 1.0 {
+                    output.iter_mut().for_each(|x| *x *= factor);
+                }
+            }
+        }
+        summed.map(|_| ())
+    }
+
+    /// Adds all frames; tells whether any of them held frequencies.
+    fn add_all<'f>(
+        &mut self,
+        frames: impl IntoIterator<Item = &'f [u8]>,
+        expected: Option<&Header>,
+        output: &mut [f32],
+    ) -> Result<bool> {
+        if let Some(spectrum) = &mut self.spectrum {
+            spectrum.zero();
+        }
+        let mut frequencies = false;
+        for bytes in frames {
+            let frame = Frame::parse(bytes)?;
+            if let Some(expected) = expected {
+                frame.header().expect(expected)?;
+            }
+            let found = frame.header().elements as usize;
+            self.bucket.check_len("frame", found)?;
+            for section in frame.sections() {
+                section.decode(&mut self.indices, &mut self.values)?;
+                if section.width() == 1 {
+                    self.add_coordinates(&section, output);
+                } else {
+                    self.add_frequencies(&section)?;
+                    frequencies = true;
+                }
+            }
+        }
+        Ok(frequencies)
+    }
+
+    fn add_coordinates(&mut self, section: &Section<'_>, output: &mut [f32]) {
+        let start = section.start() as usize;
+        let universe = &mut output[start..start + section.universe() as usize];
+        if self.indices.is_empty() {
+            universe.iter_mut().zip(&self.values).for_each(|(sum, value)| *sum += value);
+        } else {
+            self.cpu.scatter_add(&self.indices, &self.values, universe);
+        }
+    }
+
+    fn add_frequencies(&mut self, section: &Section<'_>) -> Result<()> {
+        let Some(spectrum) = self.spectrum.as_mut().filter(|s| s.bins() == section.universe() as usize)
+        else {
+            return Err(Error::BadField {
+                field: "section of frequencies",
+                found: format!("{} bins", section.universe()),
+                expected: self
+                    .spectrum
+                    .as_ref()
+                    .map_or("none by this method".into(), |s| format!("{}", s.bins())),
+            });
+        };
+        let all = self.indices.is_empty();
+        spectrum.add((!all).then_some(&self.indices[..]), &self.values);
+        Ok(())
+    }
+}

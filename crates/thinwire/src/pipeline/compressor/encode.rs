@@ -1,0 +1,94 @@
+//! Second half of a step: encode what was drafted, then forget it.
+
+use super::draft::{Draft, Message};
+use super::{Compressor, Input};
+use crate::Result;
+use crate::codec::{FrameWriter, Header, IndexChoice, SectionInput, ValueForm, value};
+use crate::kernels::Kernels;
+use crate::pipeline::report::Report;
+
+impl Compressor {
+    /// Writes the frame. What the value form loses is left in the message, in place of the values.
+    pub(super) fn encode(
+        &mut self,
+        input: &Input<'_>,
+        frame: &mut Vec<u8>,
+        report: &mut Report,
+    ) -> Result<()> {
+        let header = Header {
+            step: input.progress.step,
+            plan: input.plan,
+            bucket: self.bucket.id(),
+            elements: self.bucket.len() as u32,
+        };
+        let mut writer = FrameWriter::new(frame, header);
+        for number in 0..self.message.drafts.len() {
+            let draft = self.message.drafts[number].clone();
+            let plan = draft.unit.map_or(&self.recipe.values, |unit| &self.units[unit].values);
+            let values = &self.message.values[draft.values.clone()];
+            let form = if draft.unit.is_none() { plan.dense_form() } else { plan.form(values)? };
+            let Message { positions, values, relative, .. } = &mut self.message;
+            relative.clear();
+            let start = draft.universe.start as u32;
+            relative.extend(positions[draft.positions.clone()].iter().map(|position| position - start));
+            let size = writer.section(&SectionInput {
+                start,
+                universe: draft.universe.len() as u32,
+                width: if draft.unit.is_some() && self.spectrum.is_some() { 2 } else { 1 },
+                indices: draft.unit.is_some().then_some(&relative[..]),
+                values: &values[draft.values.clone()],
+                index: if draft.unit.is_some() { self.recipe.index } else { IndexChoice::Shortest },
+                form: &form,
+            })?;
+            report.index_bytes += size.index_bytes;
+            report.value_bytes += size.value_bytes;
+            report.clipped += size.clipped;
+            let keeps_loss = draft.unit.is_none() || plan.keeps_loss();
+            self.message.keep_loss(&draft, &form, self.recipe.feedback && keeps_loss)?;
+        }
+        report.values = self.message.values.len();
+        writer.finish()?;
+        Ok(())
+    }
+
+    /// The message is good: the memory forgets what was sent, and keeps what the codec lost.
+    pub(super) fn commit(&mut self) {
+        let Compressor { recipe, cpu, memory, spectrum, message, .. } = self;
+        if !recipe.feedback {
+            return;
+        }
+        for draft in &message.drafts {
+            let left = &message.values[draft.values.clone()];
+            let positions = &message.positions[draft.positions.clone()];
+            match (draft.unit, &mut *spectrum) {
+                (None, _) => memory.residual[draft.universe.clone()].copy_from_slice(left),
+                (Some(_), None) => {
+                    memory.forget(cpu, positions);
+                    cpu.scatter_add(positions, left, &mut memory.residual);
+                }
+                (Some(_), Some(spectrum)) => {
+                    // What was sent, in the time domain, is what the spectrum was less what is left of it.
+                    spectrum.keep_only(positions, left);
+                    spectrum.inverse(&mut memory.residual, |residual, sent| *residual -= sent);
+                }
+            }
+        }
+    }
+}
+
+impl Message {
+    /// Puts into the place of a draft's values what stays behind: the difference to what the receivers will
+    /// read, or zero where nothing is lost or the loss is dropped.
+    fn keep_loss(&mut self, draft: &Draft, form: &ValueForm, keep: bool) -> Result<()> {
+        let values = &mut self.values[draft.values.clone()];
+        if !keep || *form == ValueForm::F32 {
+            values.fill(0.0);
+            return Ok(());
+        }
+        self.bytes.clear();
+        value::encode(form, values, &mut self.bytes)?;
+        value::decode(form, &self.bytes, values.len(), &mut self.decoded)?;
+        values.iter_mut().zip(&self.decoded).for_each(|(value, decoded)| *value -= decoded);
+        Ok(())
+    }
+}

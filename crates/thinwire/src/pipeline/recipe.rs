@@ -1,0 +1,166 @@
+//! A method as data: which parts, with which settings.
+
+use crate::bucket::LayerRules;
+use crate::codec::{IndexChoice, RangeFloat, Rounding, ValueForm};
+use crate::kernels::Update;
+use crate::memory::Warmup;
+use crate::select::Select;
+use crate::transform::TransformKind;
+use crate::{Error, Result};
+
+/// What a method is made of. A [`Compressor`](crate::pipeline::Compressor) runs any recipe.
+#[derive(Debug)]
+pub struct Recipe {
+    /// The method and its parameters, as text that parses to this recipe.
+    pub spec: String,
+    /// The part of the elements to send, once warmed up.
+    pub density: f64,
+    /// How the density gets there.
+    pub warmup: Warmup,
+    /// Which layers are sent dense.
+    pub rules: LayerRules,
+    /// What is selected from as one vector.
+    pub scope: Scope,
+    /// Whether what was not sent is kept for later.
+    pub feedback: bool,
+    /// Momentum correction.
+    pub momentum: Momentum,
+    /// Local clipping: the norm of the gradient is cut to this, divided by the root of the number of workers.
+    pub clip: Option<f64>,
+    /// What the vector is turned into before selection.
+    pub transform: TransformKind,
+    /// Rounds the accumulated gradient to half precision before the transform, as the FFT paper does.
+    pub half_input: bool,
+    /// Who selects; `None` sends everything.
+    pub selector: Option<Box<dyn Select>>,
+    /// How values travel.
+    pub values: ValuePlan,
+    /// Layers for which selector and values are others.
+    pub exception: Option<Exception>,
+    /// How coordinates travel.
+    pub index: IndexChoice,
+    /// How ranks combine what they have.
+    pub exchange: Exchange,
+}
+
+/// What is selected from as one vector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// All compressed layers of the bucket together.
+    Bucket,
+    /// Each layer by itself.
+    Layer,
+}
+
+/// Momentum correction: the momentum is applied before selection, and cleared where something was sent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Momentum {
+    /// Left to the optimiser.
+    Off,
+    /// Heavy ball, with this coefficient.
+    HeavyBall(f32),
+    /// Nesterov's form.
+    Nesterov(f32),
+}
+
+/// How values travel, before the values are known.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ValuePlan {
+    /// One form for all messages.
+    Fixed(ValueForm),
+    /// Range-based floats over a range measured for each message.
+    Covering {
+        /// Bits of a value.
+        bits: u8,
+        /// Bits of its mantissa.
+        mantissa: u8,
+        /// How it is rounded.
+        rounding: Rounding,
+    },
+    /// One mean for all values of a unit, whose selector sends one sign at a time. The differences to the mean
+    /// are dropped, as in RedSync.
+    SameSign,
+}
+
+/// Layers that are selected and coded in another way than the rest.
+#[derive(Debug)]
+pub struct Exception {
+    /// Patterns of their names.
+    pub layers: Vec<String>,
+    /// Who selects there.
+    pub selector: Box<dyn Select>,
+    /// How their values travel.
+    pub values: ValuePlan,
+}
+
+impl ValuePlan {
+    /// The form for these values.
+    pub fn form(&self, values: &[f32]) -> Result<ValueForm> {
+        match self {
+            ValuePlan::Fixed(form) => Ok(*form),
+            &ValuePlan::Covering { bits, mantissa, rounding } => {
+                Ok(ValueForm::Range(RangeFloat::covering(bits, mantissa, values, rounding)?))
+            }
+            ValuePlan::SameSign => Ok(ValueForm::SameSign),
+        }
+    }
+
+    /// The form of layers that are sent dense: whole floats, of the width asked for.
+    pub fn dense_form(&self) -> ValueForm {
+        match self {
+            ValuePlan::Fixed(form @ (ValueForm::F16 | ValueForm::Bf16)) => *form,
+            _ => ValueForm::F32,
+        }
+    }
+
+    /// Whether what the codec loses is kept for later. RedSync drops it.
+    pub fn keeps_loss(&self) -> bool {
+        !matches!(self, ValuePlan::SameSign)
+    }
+}
+
+/// How ranks combine what they have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exchange {
+    /// All-reduce of everything.
+    Dense,
+    /// Every rank sends its own coordinates to all.
+    Gathered,
+    /// One or more leaders name the coordinates, and all ranks reduce there.
+    Agreed,
+}
+
+impl std::fmt::Display for Exchange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Exchange::Dense => "dense",
+            Exchange::Gathered => "gathered",
+            Exchange::Agreed => "agreed",
+        })
+    }
+}
+
+impl Recipe {
+    /// How the gradient enters the memory.
+    pub fn update(&self) -> Update {
+        match (self.feedback, self.momentum) {
+            (false, _) => Update::Replace,
+            (true, Momentum::Off) => Update::Add,
+            (true, Momentum::HeavyBall(coefficient)) => Update::HeavyBall(coefficient),
+            (true, Momentum::Nesterov(coefficient)) => Update::Nesterov(coefficient),
+        }
+    }
+
+    /// Refuses parts that do not go together.
+    pub fn check(&self) -> Result<()> {
+        if !self.feedback && self.momentum != Momentum::Off {
+            return Err(Error::BadParameter {
+                method: self.spec.clone(),
+                name: "momentum".into(),
+                value: format!("{:?}", self.momentum),
+                expected: "0 without feedback: momentum correction works on what is kept".into(),
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,52 @@
+//! What one step of one bucket came to.
+
+use std::time::Duration;
+
+/// The figures of one [`compress`](crate::pipeline::Compressor::compress).
+#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize)]
+pub struct Report {
+    /// Elements of the bucket.
+    pub elements: usize,
+    /// Of these, elements of layers that are sent dense.
+    pub dense: usize,
+    /// Coordinates the method was asked to send from the compressed layers.
+    pub asked: usize,
+    /// Coordinates it did send: the achieved k.
+    pub kept: usize,
+    /// Values in the frame, dense ones included.
+    pub values: usize,
+    /// Bytes of coordinates.
+    pub index_bytes: usize,
+    /// Bytes of values.
+    pub value_bytes: usize,
+    /// Bytes of the whole frame.
+    pub frame_bytes: usize,
+    /// Values clipped because they were beyond the range of their form.
+    pub clipped: usize,
+    /// Sum of squares of the accumulated gradient.
+    pub energy: f64,
+    /// Sum of squares of what was sent of it.
+    pub energy_sent: f64,
+    /// Time to accumulate, transform and select.
+    pub select_time: Duration,
+    /// Time to encode.
+    pub encode_time: Duration,
+}
+
+impl Report {
+    /// Dense bytes over the bytes of the values alone.
+    pub fn value_ratio(&self) -> f64 {
+        4.0 * self.elements as f64 / (self.value_bytes as f64).max(f64::MIN_POSITIVE)
+    }
+
+    /// Dense bytes over all bytes on the wire.
+    pub fn wire_ratio(&self) -> f64 {
+        4.0 * self.elements as f64 / self.frame_bytes as f64
+    }
+
+    /// The compression gain: the share of the accumulated gradient's energy that was sent. 1 for a gradient
+    /// of zeros, of which nothing is missing.
+    pub fn gain(&self) -> f64 {
+        if self.energy == 0.0 { 1.0 } else { self.energy_sent / self.energy }
+    }
+}

@@ -1,0 +1,337 @@
+//! The invariants, for every method: nothing is lost, k is what was asked, errors leave no trace, a restored
+//! run goes on with the same bits.
+
+use super::*;
+use crate::codec::{Frame, Header, ValueForm};
+use crate::kernels::Update;
+use crate::memory::Progress;
+use crate::method::{METHODS, parse};
+use crate::select::window;
+use crate::{Bucket, Error};
+
+fn noise(len: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed;
+    (0..len)
+        .map(|_| {
+            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let x = crate::select::normal_quantile(
+                ((crate::select::mix(state) >> 11) as f64 + 0.5) / (1u64 << 53) as f64,
+            );
+            (x * 0.01) as f32
+        })
+        .collect()
+}
+
+fn bucket() -> Bucket {
+    Bucket::new(
+        3,
+        [
+            ("conv1.weight", vec![16, 3, 3, 3]),
+            ("conv1.bias", vec![16]),
+            ("nothing", vec![0, 7]),
+            ("fc.weight", vec![300, 101]),
+            ("fc.bias", vec![300]),
+            ("out.weight", vec![40, 300]),
+        ],
+    )
+    .unwrap()
+}
+
+/// Specs that cover every method and most switches.
+const SPECS: &[&str] = &[
+    "dense",
+    "dense:values=bf16",
+    "topk",
+    "topk:density=1",
+    "topk:scope=layer,dense_one_dimensional=true,values=f16",
+    "topk:momentum=0.9,exclude=fc.bias",
+    "topk:momentum=0.9,nesterov=true,index=bitmap",
+    "topk:feedback=false",
+    "gaussian-k:density=0.01",
+    "gaussian-k:as_published=true",
+    "redsync:density=0.01,dense_up_to=100",
+    "redsync:density=0.01,dense_up_to=100,exact_up_to=500,trimmed_up_to=20000",
+    "redsync:density=0.01,quantize=true,unquantized=out.*",
+    "redsync:momentum=0.9,clip=0.25",
+    "fft",
+    "fft:feedback=false,index=bitmap,range=1,rounding=truncate,half_input=true",
+    "fft:bits=0,block=0",
+    "fft:theta=0,bits=0,exclude=fc.bias",
+    "iwp",
+    "iwp:threshold=0.5",
+    "ar-topk:warmup=linear/5",
+    "dgc",
+    "dgc:as_published=true",
+    "mstopk",
+    "random-k",
+    "random-k:feedback=false,density=0.7",
+];
+
+fn receive(compressor: &Compressor, frame: &[u8]) -> Vec<f32> {
+    let mut aggregator = Aggregator::new(compressor.recipe(), compressor.bucket().clone()).unwrap();
+    let mut output = vec![f32::NAN; compressor.bucket().len()];
+    aggregator.sum([frame], None, 1.0, &mut output).unwrap();
+    output
+}
+
+#[test]
+fn the_specs_cover_every_method() {
+    for method in METHODS {
+        assert!(
+            SPECS.iter().any(|spec| parse(spec).unwrap().spec.starts_with(method.name)),
+            "{}",
+            method.name
+        );
+    }
+}
+
+#[test]
+fn nothing_is_lost() {
+    let bucket = bucket();
+    let weights = noise(bucket.len(), 99);
+    for spec in SPECS {
+        let mut compressor = Compressor::new(parse(spec).unwrap(), bucket.clone(), 1).unwrap();
+        let lossless = matches!(compressor.recipe().values, ValuePlan::Fixed(ValueForm::F32));
+        // The test makes its own clip factor from a norm summed in another order.
+        let exact = lossless && !spec.starts_with("fft") && !spec.contains("clip");
+        let dropped = spec.contains("quantize") || !compressor.recipe().feedback;
+        let mut frame = Vec::new();
+        for step in 0..12 {
+            let gradient = noise(bucket.len(), step);
+            let before = compressor.memory().clone();
+            let progress = Progress { step, epoch: f64::INFINITY };
+            let input = Input { weights: Some(&weights), progress, ..Input::new(&gradient) };
+            frame.clear();
+            let report = compressor.compress(&input, &mut frame).unwrap();
+            assert_eq!(report.frame_bytes, frame.len());
+            let received = receive(&compressor, &frame);
+            let after = &compressor.memory().residual;
+            if dropped {
+                continue;
+            }
+            for i in 0..bucket.len() {
+                let clip = if spec.contains("clip") { clipped(&gradient) } else { 1.0 };
+                let g = gradient[i] * clip;
+                let due = match before.update {
+                    Update::Add => before.residual[i] + g,
+                    Update::HeavyBall(c) => before.residual[i] + (before.momentum[i] * c + g),
+                    Update::Nesterov(c) => before.residual[i] + ((before.momentum[i] + g) * c + g),
+                    Update::Keep | Update::Replace => unreachable!(),
+                };
+                let sum = received[i] + after[i];
+                if exact {
+                    assert_eq!(sum, due, "{spec}, step {step}, element {i}");
+                    assert!(received[i] == 0.0 || after[i] == 0.0);
+                } else {
+                    assert!((sum - due).abs() < 1e-6, "{spec}, step {step}, element {i}: {sum} {due}");
+                }
+            }
+        }
+    }
+}
+
+fn clipped(gradient: &[f32]) -> f32 {
+    let norm = gradient.iter().map(|&g| g as f64 * g as f64).sum::<f64>().sqrt();
+    crate::memory::clip_factor(norm, 0.25, 1) as f32
+}
+
+#[test]
+fn k_is_what_was_asked() {
+    let bucket = bucket();
+    let weights = noise(bucket.len(), 99);
+    for spec in SPECS.iter().filter(|spec| !spec.contains("as_published") && !spec.contains("threshold=")) {
+        let mut compressor = Compressor::new(parse(spec).unwrap(), bucket.clone(), 2).unwrap();
+        for step in 0..8 {
+            let gradient = noise(bucket.len(), step);
+            let progress = Progress { step, epoch: f64::INFINITY };
+            let input = Input { weights: Some(&weights), progress, ..Input::new(&gradient) };
+            let report = compressor.compress(&input, &mut Vec::new()).unwrap();
+            if report.asked == 0 {
+                assert_eq!(report.values, bucket.len(), "{spec}");
+                continue;
+            }
+            let (low, high) = (window(report.asked).start() - 5, window(report.asked).end() + 5);
+            assert!((low..=high).contains(&report.kept), "{spec}: {} of {}", report.kept, report.asked);
+            assert!(report.gain() > 0.0 && report.gain() <= 1.0 + 1e-6, "{spec}: {}", report.gain());
+        }
+    }
+}
+
+#[test]
+fn a_bad_gradient_is_reported_by_layer_and_leaves_the_memory_as_it_was() {
+    let bucket = bucket();
+    let weights = noise(bucket.len(), 99);
+    for spec in SPECS {
+        for (name, index) in [("conv1.weight", 7), ("fc.weight", 12_345), ("out.weight", 11_999)] {
+            let mut compressor = Compressor::new(parse(spec).unwrap(), bucket.clone(), 1).unwrap();
+            let gradient = noise(bucket.len(), 1);
+            let input = Input { weights: Some(&weights), ..Input::new(&gradient) };
+            let mut frame = Vec::new();
+            compressor.compress(&input, &mut frame).unwrap();
+            let before = compressor.memory().clone();
+            let layer = bucket.layers().iter().find(|layer| layer.name() == name).unwrap();
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let mut poisoned = gradient.clone();
+                poisoned[layer.range().start + index] = bad;
+                let length = frame.len();
+                let error =
+                    compressor.compress(&Input { gradient: &poisoned, ..input }, &mut frame).unwrap_err();
+                let Error::NonFinite { what: "gradient", layer: found, index: at, value } = &error else {
+                    panic!("{spec}: {error}");
+                };
+                assert_eq!((found.as_str(), *at, value.is_nan()), (name, index, bad.is_nan()), "{spec}");
+                assert_eq!(frame.len(), length, "nothing half written");
+                let after = compressor.memory();
+                if before.update != Update::Replace {
+                    let close = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-6);
+                    assert!(close(&after.residual, &before.residual), "{spec}");
+                    assert!(close(&after.momentum, &before.momentum), "{spec}");
+                }
+            }
+            frame.clear();
+            compressor.compress(&input, &mut frame).unwrap();
+        }
+    }
+}
+
+#[test]
+fn weights_are_asked_for_and_looked_at() {
+    let bucket = bucket();
+    let gradient = noise(bucket.len(), 1);
+    let mut compressor = Compressor::new(parse("iwp").unwrap(), bucket.clone(), 1).unwrap();
+    let error = compressor.compress(&Input::new(&gradient), &mut Vec::new()).unwrap_err();
+    assert_eq!(error, Error::WeightsMissing { method: "iwp".into() });
+    let mut weights = noise(bucket.len(), 2);
+    weights[1000] = f32::NAN;
+    let input = Input { weights: Some(&weights), ..Input::new(&gradient) };
+    let error = compressor.compress(&input, &mut Vec::new()).unwrap_err();
+    assert!(matches!(error, Error::NonFinite { what: "weights", index: 552, .. }), "{error}");
+    let input = Input { weights: Some(&weights[1..]), ..Input::new(&gradient) };
+    let error = compressor.compress(&input, &mut Vec::new()).unwrap_err();
+    assert!(matches!(error, Error::LengthMismatch { what: "weights", .. }));
+}
+
+#[test]
+fn a_restored_run_goes_on_with_the_same_bits() {
+    let bucket = bucket();
+    let weights = noise(bucket.len(), 99);
+    let folder = tempfile::tempdir().unwrap();
+    for spec in SPECS {
+        let path = folder.path().join("state");
+        let mut first = Compressor::new(parse(spec).unwrap(), bucket.clone(), 1).unwrap();
+        let run = |compressor: &mut Compressor, steps: std::ops::Range<u64>| {
+            let mut frames = Vec::new();
+            for step in steps {
+                let gradient = noise(bucket.len(), step);
+                let progress = Progress { step, epoch: step as f64 };
+                let input = Input { weights: Some(&weights), progress, ..Input::new(&gradient) };
+                compressor.compress(&input, &mut frames).unwrap();
+            }
+            frames
+        };
+        run(&mut first, 0..7);
+        first.save().write(&path).unwrap();
+        let mut second = Compressor::new(parse(spec).unwrap(), bucket.clone(), 2).unwrap();
+        second.restore(&crate::memory::State::read(&path).unwrap()).unwrap();
+        assert!(run(&mut first, 7..14) == run(&mut second, 7..14), "{spec}");
+        assert_eq!(first.save(), second.save(), "{spec}");
+    }
+}
+
+#[test]
+fn a_state_of_another_model_is_refused_whole() {
+    let bucket = bucket();
+    let mut compressor = Compressor::new(parse("topk").unwrap(), bucket.clone(), 1).unwrap();
+    let other = Bucket::new(0, [("conv1.weight", vec![3])]).unwrap();
+    let state = Compressor::new(parse("topk").unwrap(), other, 1).unwrap().save();
+    let error = compressor.restore(&state).unwrap_err().to_string();
+    assert!(error.contains("residual/conv1.weight") && error.contains("432"), "{error}");
+}
+
+#[test]
+fn a_warm_up_sends_dense_and_then_less() {
+    let bucket = bucket();
+    let spec = "redsync:density=0.01,warmup=dense/2";
+    let mut compressor = Compressor::new(parse(spec).unwrap(), bucket.clone(), 1).unwrap();
+    let gradient = noise(bucket.len(), 1);
+    let mut kept_at = |epoch: f64| {
+        let input = Input { progress: Progress { step: 0, epoch }, ..Input::new(&gradient) };
+        compressor.compress(&input, &mut Vec::new()).unwrap()
+    };
+    assert_eq!(kept_at(0.0).values, bucket.len());
+    assert_eq!(kept_at(1.9).kept, 0);
+    assert!((400..450).contains(&kept_at(2.0).kept));
+}
+
+#[test]
+fn theta_zero_without_quantising_is_the_identity() {
+    let bucket = bucket();
+    let mut compressor = Compressor::new(parse("fft:theta=0,bits=0").unwrap(), bucket.clone(), 1).unwrap();
+    let gradient = noise(bucket.len(), 1);
+    let mut frame = Vec::new();
+    compressor.compress(&Input::new(&gradient), &mut frame).unwrap();
+    let received = receive(&compressor, &frame);
+    assert!(received.iter().zip(&gradient).all(|(a, b)| (a - b).abs() < 1e-7));
+}
+
+#[test]
+fn frequencies_of_several_ranks_are_summed_before_one_inverse() {
+    let bucket = bucket();
+    let mut sum = vec![0.0f32; bucket.len()];
+    let mut frames = Vec::new();
+    let mut recipe = None;
+    for rank in 0..3 {
+        let mut compressor = Compressor::new(parse("fft").unwrap(), bucket.clone(), 1).unwrap();
+        let gradient = noise(bucket.len(), rank);
+        let mut frame = Vec::new();
+        compressor.compress(&Input::new(&gradient), &mut frame).unwrap();
+        receive(&compressor, &frame).iter().zip(&mut sum).for_each(|(x, sum)| *sum += x / 3.0);
+        frames.push(frame);
+        recipe = Some(parse("fft").unwrap());
+    }
+    let mut aggregator = Aggregator::new(&recipe.unwrap(), bucket.clone()).unwrap();
+    let mut mean = vec![0.0; bucket.len()];
+    aggregator.sum(frames.iter().map(|f| &f[..]), None, 1.0 / 3.0, &mut mean).unwrap();
+    assert!(mean.iter().zip(&sum).all(|(a, b)| (a - b).abs() < 1e-7));
+}
+
+#[test]
+fn a_frame_of_another_step_bucket_or_method_is_refused() {
+    let bucket = bucket();
+    let mut compressor = Compressor::new(parse("topk").unwrap(), bucket.clone(), 1).unwrap();
+    let gradient = noise(bucket.len(), 1);
+    let mut frame = Vec::new();
+    compressor.compress(&Input { plan: 4, ..Input::new(&gradient) }, &mut frame).unwrap();
+    let right = *Frame::parse(&frame).unwrap().header();
+    assert_eq!(right, Header { step: 0, plan: 4, bucket: 3, elements: bucket.len() as u32 });
+    let mut aggregator = Aggregator::new(compressor.recipe(), bucket.clone()).unwrap();
+    let mut output = vec![1.0; bucket.len()];
+    let error =
+        aggregator.sum([&frame[..]], Some(&Header { step: 9, ..right }), 1.0, &mut output).unwrap_err();
+    assert_eq!(error, Error::OutOfStep { field: "step", found: 0, expected: 9 });
+    assert!(output.iter().all(|&x| x == 0.0));
+    let shorter = Bucket::single("w", 10).unwrap();
+    let mut aggregator = Aggregator::new(compressor.recipe(), shorter).unwrap();
+    assert!(aggregator.sum([&frame[..]], None, 1.0, &mut [0.0; 10]).is_err());
+    let mut fft = Compressor::new(parse("fft").unwrap(), bucket.clone(), 1).unwrap();
+    frame.clear();
+    fft.compress(&Input::new(&gradient), &mut frame).unwrap();
+    let mut aggregator = Aggregator::new(compressor.recipe(), bucket.clone()).unwrap();
+    let error = aggregator.sum([&frame[..]], None, 1.0, &mut output).unwrap_err();
+    assert!(error.to_string().contains("frequencies"), "{error}");
+}
+
+#[test]
+fn odd_buckets_work_too() {
+    for len in [0, 1, 2, 3, 17] {
+        let bucket = Bucket::single("w", len).unwrap();
+        let gradient = noise(len, 1);
+        for spec in SPECS {
+            let mut compressor = Compressor::new(parse(spec).unwrap(), bucket.clone(), 1).unwrap();
+            let input = Input { weights: Some(&gradient), ..Input::new(&gradient) };
+            let mut frame = Vec::new();
+            compressor.compress(&input, &mut frame).unwrap();
+            assert_eq!(receive(&compressor, &frame).len(), len, "{spec}");
+        }
+    }
+}
