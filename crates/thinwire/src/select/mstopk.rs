@@ -9,7 +9,7 @@ use crate::kernels::Score;
 /// those between the two.
 ///
 /// Where the two sides stay far apart (equal magnitudes, fewer than `k` above the mean) the run would be
-/// arbitrary; from a band of more than `3k` on, this selector keeps the exact top-k.
+/// arbitrary; from a band of more than `k` on, this selector keeps the exact top-k.
 #[derive(Debug, Clone, Copy)]
 pub struct MsTopk {
     /// Bisections. Default 25.
@@ -29,9 +29,13 @@ impl Select for MsTopk {
         Box::new(*self)
     }
 
+    fn expect(&self, k: usize) -> usize {
+        2 * k + 1
+    }
+
     fn select(&mut self, survey: &mut dyn Survey, k: usize, step: u64) {
         let (mean, max) = mean_and_max(survey, Score::Magnitude);
-        let far = 4 * k;
+        let far = 2 * k;
         let (mut low, mut high) = (0.0, 1.0);
         let (mut upper, mut lower) = ((max as f32, 0), (0.0f32, usize::MAX));
         for _ in 0..self.rounds {

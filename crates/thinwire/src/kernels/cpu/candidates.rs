@@ -26,11 +26,23 @@ fn key(position: u32, score: u32) -> u64 {
 }
 
 impl Candidates {
-    /// Empties the list: collect from `floor` on, and never throw away the best `keep`.
-    pub fn begin(&mut self, keep: usize, floor: f32) {
+    /// Empties the list: collect from `floor` on, and never throw away the best `keep`. Room for `expected`
+    /// elements is made at once, so that a step which finds a few more does not allocate.
+    pub fn begin(&mut self, keep: usize, expected: usize, floor: f32) {
         self.len = 0;
         self.keep = keep;
         self.floor = floor.max(LEAST);
+        let wanted = expected + expected / 2 + 1024;
+        self.grow(wanted);
+        self.keys.clear();
+        self.keys.reserve(wanted);
+    }
+
+    fn grow(&mut self, wanted: usize) {
+        if self.positions.len() < wanted {
+            self.positions.resize(wanted, 0);
+            self.scores.resize(wanted, 0);
+        }
     }
 
     pub fn floor(&self) -> f32 {
@@ -58,9 +70,7 @@ impl Candidates {
         }
         let wanted = self.len + more + WIDTH;
         if self.positions.len() < wanted {
-            let size = wanted.next_power_of_two();
-            self.positions.resize(size, 0);
-            self.scores.resize(size, 0);
+            self.grow(wanted + wanted / 4);
         }
     }
 
@@ -77,12 +87,13 @@ impl Candidates {
 
     /// Appends the candidates of a later part of the vector.
     pub fn append(&mut self, later: &Candidates) {
-        self.positions.truncate(self.len);
-        self.positions.extend_from_slice(later.positions());
-        self.scores.truncate(self.len);
-        self.scores.extend_from_slice(later.scores());
-        self.len += later.len;
+        let end = self.len + later.len;
+        self.grow(end);
+        self.positions[self.len..end].copy_from_slice(later.positions());
+        self.scores[self.len..end].copy_from_slice(later.scores());
+        self.len = end;
         self.floor = self.floor.max(later.floor);
+        self.make_room(0);
     }
 
     fn prune(&mut self, k: usize) {
@@ -126,11 +137,12 @@ impl Candidates {
 
     /// Puts other elements, which were chosen without a score, in place of the candidates.
     pub fn replace(&mut self, positions: impl Iterator<Item = u32>) {
-        self.positions.clear();
-        self.positions.extend(positions);
-        self.len = self.positions.len();
-        self.scores.clear();
-        self.scores.resize(self.len, 0);
+        self.len = 0;
+        for position in positions {
+            self.grow(self.len + 1);
+            self.positions[self.len] = position;
+            self.len += 1;
+        }
     }
 
     fn retain(&mut self, mut keep: impl FnMut(u32, u32) -> bool) {
@@ -175,7 +187,7 @@ mod tests {
 
     fn collect(scores: &[f32], keep: usize, floor: f32) -> Candidates {
         let mut list = Candidates::default();
-        list.begin(keep, floor);
+        list.begin(keep, keep, floor);
         for (at, sixteen) in scores.chunks(WIDTH).enumerate() {
             list.make_room(WIDTH);
             let mut lanes = [0.0; WIDTH];

@@ -9,9 +9,7 @@ mod walk;
 
 use std::ops::Range;
 
-#[cfg(test)]
-use super::Update;
-use super::{Guess, Kernels, NonFinite, Score, Statistics, Walk};
+use super::{Guess, Kernels, NonFinite, Score, Statistics, Update, Walk};
 use spread::{Part, Task, View, first_stop, spread, tile};
 pub use survey::CpuSurvey;
 
@@ -143,8 +141,10 @@ impl Cpu {
         if self.parts.len() < parts {
             self.parts.resize_with(parts, Part::default);
         }
-        for part in &mut self.parts[..parts] {
-            part.candidates.begin(keep, floor);
+        for (number, part) in self.parts[..parts].iter_mut().enumerate() {
+            // The first part will hold what all of them found.
+            let share = if number == 0 { keep } else { keep.div_ceil(parts) };
+            part.candidates.begin(keep, share, floor);
         }
         tile(ranges, &mut self.tiles);
         self.statistics.clear();

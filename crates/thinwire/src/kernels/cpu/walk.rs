@@ -172,7 +172,10 @@ fn group<L: Lanes, R: Recipe, const RELATIVE: bool, const COUNT: usize>(
 ) -> Result<(), NonFinite> {
     let zero = L::splat(0.0);
     let floor = L::splat(candidates.floor());
-    let (mut values, mut moments, mut scores) = ([zero; COUNT], [zero; COUNT], [zero; COUNT]);
+    // A ratio is tested by multiplying, which is cheaper than dividing: a little below the floor, so that no
+    // rounding hides an element that belongs; the division decides among those that pass.
+    let nearly = L::splat(candidates.floor() * (1.0 - 1e-6));
+    let (mut values, mut moments) = ([zero; COUNT], [zero; COUNT]);
     let (mut masks, mut any) = ([0u16; COUNT], 0);
     for j in 0..COUNT {
         let residual = if R::RESIDUAL { L::load(&at.residual[j]) } else { zero };
@@ -180,13 +183,14 @@ fn group<L: Lanes, R: Recipe, const RELATIVE: bool, const COUNT: usize>(
         (values[j], moments[j]) = recipe.make(L::load(&at.gradient[j]), residual, momentum);
         let magnitude = values[j].abs();
         sums.add(values[j], magnitude);
-        scores[j] = match score {
+        let threshold = match score {
             Score::Relative { guard } if RELATIVE => {
-                magnitude.div(L::load(&at.weights[j]).abs().max(L::splat(guard)))
+                let weight = L::load(&at.weights[j]).abs().max(L::splat(guard));
+                weight.mul(nearly).add(L::splat(-1e-37))
             }
-            _ => magnitude,
+            _ => floor,
         };
-        masks[j] = scores[j].not_below(floor);
+        masks[j] = magnitude.not_below(threshold);
         any |= masks[j];
     }
     if any != 0 {
@@ -202,13 +206,18 @@ fn group<L: Lanes, R: Recipe, const RELATIVE: bool, const COUNT: usize>(
             }
         }
         for j in 0..COUNT {
+            let mut scores = values[j].abs();
             let mask = match score {
+                Score::Magnitude => masks[j],
                 Score::Positive => masks[j] & !values[j].signs(),
                 Score::Negative => masks[j] & values[j].signs(),
-                _ => masks[j],
+                Score::Relative { guard } => {
+                    scores = scores.div(L::load(&at.weights[j]).abs().max(L::splat(guard)));
+                    masks[j] & scores.not_below(floor)
+                }
             };
             if mask != 0 {
-                candidates.push(scores[j], mask, (at.first + j * WIDTH) as u32);
+                candidates.push(scores, mask, (at.first + j * WIDTH) as u32);
             }
         }
     }

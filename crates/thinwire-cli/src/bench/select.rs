@@ -1,0 +1,350 @@
+//! `thinwire bench select`: every selector with residual, against the plain pass `r += g`.
+
+use std::io::IsTerminal;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
+use serde::Serialize;
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region};
+use thinwire::codec::{Frame, FrameWriter, Header, IndexChoice, SectionInput, ValueForm};
+use thinwire::kernels::{Cpu, Guess, Kernels, Update, Walk};
+use thinwire::select::{
+    BySize, DgcSampling, Exact, GaussianK, Importance, MsTopk, RandomK, Select, Survey, ThresholdSearch, Trimmed,
+};
+
+use super::gradients::Gradients;
+
+/// Every selector with residual, in one run, against the plain pass `r += g` over the same memory.
+///
+/// In each step a new gradient is made, then every selector adds it to a residual of its own, chooses, and
+/// clears what it chose. The gradients drift as in training. The first steps warm up and are not counted.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  thinwire bench select --density 0.01 --threads 1,2\n\n\
+    A ratio of 1.10 means 10 % more time than the plain pass `r += g`, which no method with a residual can avoid.")]
+pub struct Arguments {
+    /// Elements of the gradient; the default is ResNet-50
+    #[arg(long, default_value_t = 25_557_032)]
+    elements: usize,
+    /// The part of the elements to keep
+    #[arg(long, default_value_t = 0.001)]
+    density: f64,
+    /// Thread counts to compare, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "1,2")]
+    threads: Vec<usize>,
+    /// Steps that count
+    #[arg(long, default_value_t = 20)]
+    steps: usize,
+    /// Steps before them
+    #[arg(long, default_value_t = 6)]
+    warmup: usize,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// One selector on one number of threads, with its own residual.
+struct Row {
+    name: &'static str,
+    cold: bool,
+    selector: Box<dyn Select>,
+    cpu: Cpu,
+    residual: Vec<f32>,
+    guess: Guess,
+    positions: Vec<u32>,
+    values: Vec<f32>,
+    times: Vec<f64>,
+    kept: Vec<usize>,
+    allocations: usize,
+}
+
+/// What one row came to.
+#[derive(Debug, Serialize)]
+struct Figures {
+    selector: &'static str,
+    threads: usize,
+    median_ms: f64,
+    best_ms: f64,
+    /// Median time over the median of `r += g` on as many threads.
+    ratio: f64,
+    /// The speed-up of this many threads over one, divided by that of `r += g`.
+    scaling: f64,
+    asked: usize,
+    kept_least: usize,
+    kept_most: usize,
+    allocations_per_step: f64,
+    /// Memory beyond gradient and residual, as a part of the gradient.
+    workspace: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Codec {
+    index_bits: f64,
+    encode_ms: f64,
+    decode_ms: f64,
+    /// Encode and decode together, over the exact selector's time on one thread (or the first count given).
+    share_of_selection: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Outcome {
+    elements: usize,
+    density: f64,
+    steps: usize,
+    instructions: &'static str,
+    rows: Vec<Figures>,
+    codec: Codec,
+}
+
+fn selectors() -> Vec<(&'static str, bool, Box<dyn Select>)> {
+    let mut signed = BySize::new(true);
+    (signed.exact_up_to, signed.trimmed_up_to) = (0, 0);
+    vec![
+        ("exact top-k", false, Box::new(Exact)),
+        ("exact top-k, cold start", true, Box::new(Exact)),
+        ("gaussian-k", false, Box::new(GaussianK::default())),
+        ("trimmed top-k", false, Box::new(Trimmed::default())),
+        ("threshold search, reused", false, Box::new(ThresholdSearch::default())),
+        ("threshold search, one sign", false, Box::new(signed)),
+        ("importance |g|/|w|", false, Box::new(Importance::default())),
+        ("dgc sampling", false, Box::new(DgcSampling::default())),
+        ("mstopk, 25 rounds", false, Box::new(MsTopk::default())),
+        ("random-k", false, Box::new(RandomK::default())),
+    ]
+}
+
+impl Row {
+    fn step(&mut self, gradient: &[f32], weights: &[f32], k: usize, step: u64) -> Result<f64> {
+        let whole = [0..gradient.len()];
+        self.positions.clear();
+        self.values.clear();
+        if self.cold {
+            self.guess = Guess::default();
+        }
+        let begun = Instant::now();
+        let mean_weight = match self.selector.needs_weights() {
+            true => self.cpu.statistics(weights, &whole).expect("finite weights").mean_magnitude(),
+            false => 0.0,
+        };
+        let walk = Walk {
+            gradient,
+            residual: &mut self.residual[..],
+            momentum: None,
+            weights: Some(weights),
+            update: Update::Add,
+            scale: 1.0,
+            score: self.selector.score(mean_weight),
+        };
+        let surveyed = self.cpu.survey(walk, &whole, self.selector.expect(k), &mut self.guess);
+        let mut survey = surveyed.ok().context("the made gradients are finite")?;
+        self.selector.select(&mut survey, k, step);
+        survey.finish(&mut self.positions, &mut self.values);
+        self.cpu.clear(&self.positions, &mut self.residual);
+        Ok(begun.elapsed().as_secs_f64() * 1e3)
+    }
+}
+
+/// Runs the benchmark and prints it.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let &Arguments { elements, density, steps, warmup, json, .. } = arguments;
+    ensure!(elements > 0, "--elements 0: there is nothing to select from; give at least 1");
+    ensure!(density > 0.0 && density <= 1.0, "--density {density}: give a number above 0 and up to 1");
+    ensure!(steps > 0, "--steps 0: nothing would be measured; give at least 1");
+    ensure!(arguments.threads.iter().all(|&t| t > 0), "--threads 0: give 1 or more, such as 1,2");
+    let outcome = measure(arguments, warmup, steps)?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&outcome)?);
+    } else {
+        print(&outcome);
+    }
+    Ok(())
+}
+
+fn measure(arguments: &Arguments, warmup: usize, steps: usize) -> Result<Outcome> {
+    let &Arguments { elements, density, .. } = arguments;
+    let source = Gradients::new(elements, std::thread::available_parallelism().map_or(1, |n| n.get()));
+    let (mut gradient, mut weights) = (vec![0.0; elements], vec![0.0; elements]);
+    source.weights(&mut weights);
+    let mut rows: Vec<Row> = Vec::new();
+    let mut plain: Vec<(Cpu, Vec<f64>)> = Vec::new();
+    let mut plain_residual = vec![0.0f32; elements];
+    for &threads in &arguments.threads {
+        plain.push((Cpu::new(threads), Vec::new()));
+        rows.extend(selectors().into_iter().map(|(name, cold, selector)| Row {
+            name,
+            cold,
+            selector,
+            cpu: Cpu::new(threads),
+            residual: vec![0.0; elements],
+            guess: Guess::default(),
+            positions: Vec::new(),
+            values: Vec::new(),
+            times: Vec::new(),
+            kept: Vec::new(),
+            allocations: 0,
+        }));
+    }
+    for step in 0..warmup + steps {
+        if std::io::stderr().is_terminal() {
+            eprint!("\rstep {} of {}  ", step + 1, warmup + steps);
+        }
+        source.fill(step as u64, &mut gradient);
+        for (cpu, times) in &mut plain {
+            let begun = Instant::now();
+            cpu.accumulate_only(&gradient, &mut plain_residual);
+            times.push(begun.elapsed().as_secs_f64() * 1e3);
+        }
+        for row in &mut rows {
+            let k = row.selector.quota(elements, density);
+            let region = Region::new(&INSTRUMENTED_SYSTEM);
+            let time = row.step(&gradient, &weights, k, step as u64)?;
+            let change = region.change();
+            if step >= warmup {
+                row.allocations += change.allocations + change.reallocations;
+                row.times.push(time);
+                row.kept.push(row.positions.len());
+            }
+        }
+    }
+    if std::io::stderr().is_terminal() {
+        eprint!("\r                    \r");
+    }
+    let plain: Vec<f64> = plain.into_iter().map(|(_, times)| median(&times[warmup..])).collect();
+    let counts = rows.len() / plain.len();
+    let codec = measure_codec(&rows[0], elements)?;
+    let mut figures = Vec::new();
+    for (at, &threads) in arguments.threads.iter().enumerate() {
+        figures.push(Figures {
+            selector: "r += g",
+            threads,
+            median_ms: plain[at],
+            best_ms: plain[at],
+            ratio: 1.0,
+            scaling: 1.0,
+            asked: 0,
+            kept_least: 0,
+            kept_most: 0,
+            allocations_per_step: 0.0,
+            workspace: 0.0,
+        });
+        for number in 0..counts {
+            let (row, first) = (&rows[at * counts + number], &rows[number]);
+            let gain = median(&first.times) / median(&row.times);
+            figures.push(Figures {
+                selector: row.name,
+                threads,
+                median_ms: median(&row.times),
+                best_ms: row.times.iter().copied().fold(f64::INFINITY, f64::min),
+                ratio: median(&row.times) / plain[at],
+                scaling: gain / (plain[0] / plain[at]),
+                asked: row.selector.quota(elements, density),
+                kept_least: row.kept.iter().copied().min().unwrap_or(0),
+                kept_most: row.kept.iter().copied().max().unwrap_or(0),
+                allocations_per_step: row.allocations as f64 / steps as f64,
+                workspace: workspace(row) as f64 / (4 * elements) as f64,
+            });
+        }
+    }
+    let instructions = rows[0].cpu.instructions();
+    Ok(Outcome { elements, density, steps, instructions, rows: figures, codec })
+}
+
+fn workspace(row: &Row) -> usize {
+    row.cpu.workspace_bytes() + 4 * (row.positions.capacity() + row.values.capacity())
+}
+
+/// Encodes and decodes what a row kept last.
+fn measure_codec(row: &Row, elements: usize) -> Result<Codec> {
+    let header = Header { step: 0, plan: 0, bucket: 0, elements: elements as u32 };
+    let (mut bytes, mut indices, mut values) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut encode, mut decode, mut index_bytes) = (Vec::new(), Vec::new(), 0);
+    for _ in 0..21 {
+        bytes.clear();
+        let begun = Instant::now();
+        let mut writer = FrameWriter::new(&mut bytes, header);
+        let size = writer.section(&SectionInput {
+            start: 0,
+            universe: elements as u32,
+            width: 1,
+            indices: Some(&row.positions),
+            values: &row.values,
+            index: IndexChoice::Shortest,
+            form: &ValueForm::F32,
+        })?;
+        writer.finish()?;
+        encode.push(begun.elapsed().as_secs_f64() * 1e3);
+        index_bytes = size.index_bytes;
+        let begun = Instant::now();
+        for section in Frame::parse(&bytes)?.sections() {
+            section.decode(&mut indices, &mut values)?;
+        }
+        decode.push(begun.elapsed().as_secs_f64() * 1e3);
+    }
+    let (encode_ms, decode_ms) = (median(&encode), median(&decode));
+    Ok(Codec {
+        index_bits: 8.0 * index_bytes as f64 / row.positions.len().max(1) as f64,
+        encode_ms,
+        decode_ms,
+        share_of_selection: (encode_ms + decode_ms) / median(&row.times),
+    })
+}
+
+fn median(times: &[f64]) -> f64 {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+fn print(outcome: &Outcome) {
+    println!(
+        "{} elements, density {}, median of {} steps, {}",
+        outcome.elements, outcome.density, outcome.steps, outcome.instructions
+    );
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    table.set_header(["selector", "threads", "ms", "× r += g", "scaling", "kept", "of k", "allocations", "memory"]);
+    for row in &outcome.rows {
+        let kept = if row.kept_least == row.kept_most {
+            format!("{}", row.kept_least)
+        } else {
+            format!("{}-{}", row.kept_least, row.kept_most)
+        };
+        let of_k = match row.asked {
+            0 => String::new(),
+            asked => format!(
+                "{:.2}-{:.2}",
+                row.kept_least as f64 / asked as f64,
+                row.kept_most as f64 / asked as f64
+            ),
+        };
+        table.add_row([
+            row.selector.to_owned(),
+            row.threads.to_string(),
+            format!("{:.2}", row.median_ms),
+            format!("{:.2}", row.ratio),
+            format!("{:.2}", row.scaling),
+            if row.asked == 0 { String::new() } else { kept },
+            of_k,
+            format!("{:.2}", row.allocations_per_step),
+            format!("{:.2} %", 100.0 * row.workspace),
+        ]);
+    }
+    for column in 1..9 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    println!("{table}");
+    let codec = &outcome.codec;
+    println!(
+        "indices {:.2} bits each; encode {:.3} ms + decode {:.3} ms = {:.1} % of the exact selection's time",
+        codec.index_bits,
+        codec.encode_ms,
+        codec.decode_ms,
+        100.0 * codec.share_of_selection
+    );
+    println!(
+        "scaling: the gain from the threads over the gain that r += g gets; memory: beyond gradient and residual, \
+         as a part of the gradient; allocations: per step, after warming up"
+    );
+}
