@@ -17,7 +17,7 @@
 //! let mut aggregator = Aggregator::new(compressor.recipe(), bucket)?;
 //! let mut mean = vec![0.0; 12];
 //! aggregator.sum([&frame[..]], None, 1.0, &mut mean)?;
-//! assert_eq!(mean, [-5.5, 0., 0., 0., 0., 0., 0., 0., 0., 0., 4.5, 5.5]);
+//! assert_eq!(mean, [-5.5, -4.5, 0., 0., 0., 0., 0., 0., 0., 0., 0., 5.5]);    // a tie goes to the lower index
 //! # Ok::<(), thinwire::Error>(())
 //! ```
 

@@ -60,14 +60,15 @@ impl Spectrum {
     }
 
     /// Turns the spectrum into the part of it that was sent: the chosen bins, less what is `left` of them.
-    pub fn keep_only(&mut self, bins: &[u32], left: &[f32]) {
-        let (lefts, _) = left.as_chunks::<2>();
-        let mut chosen = bins.iter().zip(lefts).peekable();
+    pub fn keep_only(&mut self, bins: &[u32], left: Option<&[f32]>) {
+        let mut lefts = left.map(|left| left.as_chunks::<2>().0.iter());
+        let mut chosen = bins.iter().peekable();
         let (pairs, _) = self.coefficients.as_chunks_mut::<2>();
         for (number, pair) in pairs.iter_mut().enumerate() {
-            match chosen.next_if(|(bin, _)| **bin as usize == number) {
-                Some((_, left)) => *pair = [pair[0] - left[0], pair[1] - left[1]],
-                None => *pair = [0.0; 2],
+            if chosen.next_if(|bin| **bin as usize == number).is_none() {
+                *pair = [0.0; 2];
+            } else if let Some(left) = lefts.as_mut().and_then(Iterator::next) {
+                *pair = [pair[0] - left[0], pair[1] - left[1]];
             }
         }
     }

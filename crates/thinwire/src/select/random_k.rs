@@ -27,7 +27,7 @@ impl RandomK {
         while self.positions.len() < wanted {
             for _ in self.positions.len()..wanted {
                 state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-                self.positions.push((mix(state) as u128 * len as u128 >> 64) as u32);
+                self.positions.push(((mix(state) as u128 * len as u128) >> 64) as u32);
             }
             self.positions.sort_unstable();
             self.positions.dedup();

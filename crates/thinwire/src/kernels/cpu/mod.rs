@@ -10,7 +10,7 @@ mod walk;
 use std::ops::Range;
 
 use super::{Guess, Kernels, NonFinite, Score, Statistics, Update, Walk};
-use spread::{Part, Task, View, first_stop, spread, tile};
+use spread::{Part, Task, View, Work, first_stop, spread, tile};
 pub use survey::CpuSurvey;
 
 /// Units shorter than this are walked by the calling thread alone: waking others would take longer.
@@ -149,13 +149,13 @@ impl Cpu {
         tile(ranges, &mut self.tiles);
         self.statistics.clear();
         self.statistics.resize(self.tiles.len(), Statistics::default());
-        let set = self.set;
+        let work = Work { set: self.set, task, score };
         let (tiles, statistics, shares) =
             (&self.tiles[..], &mut self.statistics[..], &mut self.parts[..parts]);
         let whole = view.reborrow();
         match pool {
-            None => spread(set, task, score, whole, tiles, 0, statistics, shares),
-            Some(pool) => pool.install(|| spread(set, task, score, whole, tiles, 0, statistics, shares)),
+            None => spread(work, whole, tiles, 0, statistics, shares),
+            Some(pool) => pool.install(|| spread(work, whole, tiles, 0, statistics, shares)),
         }
         let (first, later) = self.parts[..parts].split_first_mut().expect("at least one part");
         if let Some(found) = first_stop(std::slice::from_ref(first)).or_else(|| first_stop(later)) {

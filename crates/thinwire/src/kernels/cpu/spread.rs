@@ -96,6 +96,14 @@ pub(super) enum Task {
     Read,
 }
 
+/// A walk, but for the vectors: the same for all threads.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Work {
+    pub set: InstructionSet,
+    pub task: Task,
+    pub score: Score,
+}
+
 /// One thread's share of a walk.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Part {
@@ -116,9 +124,7 @@ pub(super) fn tile(ranges: &[Range<usize>], tiles: &mut Vec<Range<usize>>) {
 
 /// Walks all tiles, sharing them among the parts. `statistics` has one entry for each tile.
 pub(super) fn spread(
-    set: InstructionSet,
-    task: Task,
-    score: Score,
+    work: Work,
     view: View<'_>,
     tiles: &[Range<usize>],
     first_tile: usize,
@@ -142,8 +148,8 @@ pub(super) fn spread(
         let (left_statistics, right_statistics) = statistics.split_at_mut(at);
         let (left_parts, right_parts) = parts.split_at_mut(half);
         rayon::join(
-            || spread(set, task, score, left, left_tiles, first_tile, left_statistics, left_parts),
-            || spread(set, task, score, right, right_tiles, first_tile + at, right_statistics, right_parts),
+            || spread(work, left, left_tiles, first_tile, left_statistics, left_parts),
+            || spread(work, right, right_tiles, first_tile + at, right_statistics, right_parts),
         );
         return;
     };
@@ -152,7 +158,7 @@ pub(super) fn spread(
     part.stop = None;
     let mut view = view;
     for (tile, statistics) in tiles.iter().zip(statistics) {
-        match run(set, task, score, view.strip(tile), &mut part.candidates) {
+        match work.run(view.strip(tile), &mut part.candidates) {
             Ok(measured) => *statistics = measured,
             Err(stop) => {
                 part.stop = Some(stop);
@@ -168,36 +174,31 @@ pub(super) fn first_stop(parts: &[Part]) -> Option<NonFinite> {
     parts.iter().filter_map(|part| part.stop.map(|stop| stop.found)).min_by_key(|found| found.position)
 }
 
-fn run(
-    set: InstructionSet,
-    task: Task,
-    score: Score,
-    strip: Strip<'_>,
-    list: &mut Candidates,
-) -> Result<Statistics, Stop> {
-    match task {
-        Task::Read | Task::Update(Update::Keep, _) => choose(set, Read, score, strip, list),
-        Task::Update(Update::Add, scale) => choose(set, Add { scale }, score, strip, list),
-        Task::Update(Update::Replace, scale) => choose(set, Replace { scale }, score, strip, list),
-        Task::Update(Update::HeavyBall(coefficient), scale) => {
-            choose(set, HeavyBall { scale, coefficient }, score, strip, list)
-        }
-        Task::Update(Update::Nesterov(coefficient), scale) => {
-            choose(set, Nesterov { scale, coefficient }, score, strip, list)
+impl Work {
+    fn run(self, strip: Strip<'_>, list: &mut Candidates) -> Result<Statistics, Stop> {
+        match self.task {
+            Task::Read | Task::Update(Update::Keep, _) => self.choose(Read, strip, list),
+            Task::Update(Update::Add, scale) => self.choose(Add { scale }, strip, list),
+            Task::Update(Update::Replace, scale) => self.choose(Replace { scale }, strip, list),
+            Task::Update(Update::HeavyBall(coefficient), scale) => {
+                self.choose(HeavyBall { scale, coefficient }, strip, list)
+            }
+            Task::Update(Update::Nesterov(coefficient), scale) => {
+                self.choose(Nesterov { scale, coefficient }, strip, list)
+            }
         }
     }
-}
 
-fn choose<R: Recipe>(
-    set: InstructionSet,
-    recipe: R,
-    score: Score,
-    strip: Strip<'_>,
-    list: &mut Candidates,
-) -> Result<Statistics, Stop> {
-    match score {
-        Score::Relative { .. } => compiled::<R, true>(set, recipe, score, strip, list),
-        _ => compiled::<R, false>(set, recipe, score, strip, list),
+    fn choose<R: Recipe>(
+        self,
+        recipe: R,
+        strip: Strip<'_>,
+        list: &mut Candidates,
+    ) -> Result<Statistics, Stop> {
+        match self.score {
+            Score::Relative { .. } => compiled::<R, true>(self.set, recipe, self.score, strip, list),
+            _ => compiled::<R, false>(self.set, recipe, self.score, strip, list),
+        }
     }
 }
 

@@ -207,3 +207,44 @@ fn a_sum_that_overflows_is_an_error_too() {
     assert_eq!(found, NonFinite { position: 0, value: f32::INFINITY });
     assert_eq!(residual, [f32::MAX]);
 }
+
+proptest::proptest! {
+    /// Whatever the values, the floor guessed, the quota and the number of threads: what a full sort gives.
+    #[test]
+    fn exact_top_k_equals_a_full_sort(
+        values in proptest::collection::vec(proptest::num::f32::NORMAL | proptest::num::f32::SUBNORMAL | proptest::num::f32::ZERO, 1..3000),
+        copies in 1usize..50,
+        share in 0.0f64..=1.0,
+        expect_share in 0.0f64..=1.0,
+        floor in proptest::num::f32::POSITIVE | proptest::num::f32::ZERO,
+        threads in 1usize..4,
+    ) {
+        // Copies make ties and lengths beyond what one thread takes.
+        let gradient: Vec<f32> = values.iter().map(|x| x / 4.0).cycle().take(values.len() * copies).collect();
+        let len = gradient.len();
+        let k = ((len as f64 * share) as usize).max(1);
+        let mut order: Vec<u32> = (0..len as u32).filter(|&i| gradient[i as usize] != 0.0).collect();
+        order.sort_by(|&a, &b| gradient[b as usize].abs().total_cmp(&gradient[a as usize].abs()).then(a.cmp(&b)));
+        order.truncate(k);
+        order.sort();
+        let mut residual = vec![0.0; len];
+        let walk = Walk {
+            gradient: &gradient[..],
+            residual: &mut residual[..],
+            momentum: None,
+            weights: None,
+            update: Update::Add,
+            scale: 1.0,
+            score: Score::Magnitude,
+        };
+        let mut guess = Guess { floor, ..Guess::default() };
+        let mut cpu = Cpu::new(threads);
+        let whole = [0..len];
+        let expect = (k as f64 * expect_share) as usize;
+        let mut survey = cpu.survey(walk, &whole, expect, &mut guess).unwrap();
+        survey.keep_top(k);
+        let (mut positions, mut kept) = (Vec::new(), Vec::new());
+        survey.finish(&mut positions, &mut kept);
+        proptest::prop_assert_eq!(positions, order);
+    }
+}

@@ -194,12 +194,12 @@ fn group<L: Lanes, R: Recipe, const RELATIVE: bool, const COUNT: usize>(
         any |= masks[j];
     }
     if any != 0 {
-        for j in 0..COUNT {
-            let bad = values[j].abs().not_below(L::splat(f32::INFINITY));
+        for (j, value) in values.iter().enumerate() {
+            let bad = value.abs().not_below(L::splat(f32::INFINITY));
             if bad != 0 {
                 let lane = bad.trailing_zeros() as usize;
                 let mut sum = [0.0; WIDTH];
-                values[j].store(&mut sum);
+                value.store(&mut sum);
                 let gradient = at.gradient[j][lane];
                 let value = if gradient.is_finite() { sum[lane] } else { gradient };
                 return Err(NonFinite { position: at.first + j * WIDTH + lane, value });

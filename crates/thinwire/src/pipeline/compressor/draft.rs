@@ -32,6 +32,8 @@ pub(super) struct Draft {
     /// Which of `Message::positions` and `Message::values` are its own.
     pub positions: Range<usize>,
     pub values: Range<usize>,
+    /// Whether the codec lost something that is kept: `Message::values` then holds that instead of the values.
+    pub lossy: bool,
 }
 
 impl Message {
@@ -51,7 +53,8 @@ impl Message {
     /// Opens a draft at the end of the message.
     fn open(&mut self, unit: Option<usize>, universe: Range<usize>) {
         let (positions, values) = (self.positions.len(), self.values.len());
-        self.drafts.push(Draft { unit, universe, positions: positions..positions, values: values..values });
+        let (positions, values) = (positions..positions, values..values);
+        self.drafts.push(Draft { unit, universe, positions, values, lossy: false });
     }
 
     /// Closes the last draft over what was appended since: returns how many coordinates and which values.

@@ -1,6 +1,6 @@
 //! Second half of a step: encode what was drafted, then forget it.
 
-use super::draft::{Draft, Message};
+use super::draft::Message;
 use super::{Compressor, Input};
 use crate::Result;
 use crate::codec::{FrameWriter, Header, IndexChoice, SectionInput, ValueForm, value};
@@ -8,7 +8,7 @@ use crate::kernels::Kernels;
 use crate::pipeline::report::Report;
 
 impl Compressor {
-    /// Writes the frame. What the value form loses is left in the message, in place of the values.
+    /// Writes the frame. What a lossy value form loses is left in the message, in place of the values.
     pub(super) fn encode(
         &mut self,
         input: &Input<'_>,
@@ -44,7 +44,9 @@ impl Compressor {
             report.value_bytes += size.value_bytes;
             report.clipped += size.clipped;
             let keeps_loss = draft.unit.is_none() || plan.keeps_loss();
-            self.message.keep_loss(&draft, &form, self.recipe.feedback && keeps_loss)?;
+            if self.recipe.feedback && keeps_loss && form != ValueForm::F32 {
+                self.message.keep_loss(number, &form)?;
+            }
         }
         report.values = self.message.values.len();
         writer.finish()?;
@@ -58,13 +60,16 @@ impl Compressor {
             return;
         }
         for draft in &message.drafts {
-            let left = &message.values[draft.values.clone()];
             let positions = &message.positions[draft.positions.clone()];
+            let left = Some(&message.values[draft.values.clone()]).filter(|_| draft.lossy);
             match (draft.unit, &mut *spectrum) {
-                (None, _) => memory.residual[draft.universe.clone()].copy_from_slice(left),
+                (None, _) => match left {
+                    Some(left) => memory.residual[draft.universe.clone()].copy_from_slice(left),
+                    None => memory.residual[draft.universe.clone()].fill(0.0),
+                },
                 (Some(_), None) => {
                     memory.forget(cpu, positions);
-                    cpu.scatter_add(positions, left, &mut memory.residual);
+                    cpu.scatter_add(positions, left.unwrap_or(&[]), &mut memory.residual);
                 }
                 (Some(_), Some(spectrum)) => {
                     // What was sent, in the time domain, is what the spectrum was less what is left of it.
@@ -77,18 +82,15 @@ impl Compressor {
 }
 
 impl Message {
-    /// Puts into the place of a draft's values what stays behind: the difference to what the receivers will
-    /// read, or zero where nothing is lost or the loss is dropped.
-    fn keep_loss(&mut self, draft: &Draft, form: &ValueForm, keep: bool) -> Result<()> {
+    /// Puts into the place of a draft's values what stays behind: the difference to what receivers will read.
+    fn keep_loss(&mut self, number: usize, form: &ValueForm) -> Result<()> {
+        let draft = &mut self.drafts[number];
         let values = &mut self.values[draft.values.clone()];
-        if !keep || *form == ValueForm::F32 {
-            values.fill(0.0);
-            return Ok(());
-        }
         self.bytes.clear();
         value::encode(form, values, &mut self.bytes)?;
         value::decode(form, &self.bytes, values.len(), &mut self.decoded)?;
         values.iter_mut().zip(&self.decoded).for_each(|(value, decoded)| *value -= decoded);
+        draft.lossy = true;
         Ok(())
     }
 }
