@@ -1,2 +1,77 @@
-//! The program `thinwire`.
-fn main() {}
+//! The program `thinwire`: compresses gradient files, looks into them, and measures the engine.
+
+mod bench;
+mod compress;
+mod container;
+mod decompress;
+mod files;
+mod human;
+mod inspect;
+mod methods;
+mod output;
+mod tensors;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Gradient compression for training over slow networks.
+///
+/// Compresses a gradient file by any of the methods, restores it, and shows what was sent.
+#[derive(Debug, Parser)]
+#[command(name = "thinwire", version, after_help = AFTER_HELP)]
+struct Program {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Example:
+  thinwire methods
+  thinwire compress gradient.npy -o gradient.tw --method topk --density 1%
+  thinwire inspect gradient.tw
+  thinwire decompress gradient.tw -o back.npy";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Compress(compress::Arguments),
+    Decompress(decompress::Arguments),
+    Inspect(inspect::Arguments),
+    Methods(methods::Arguments),
+    Bench(bench::Arguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Program::parse().command {
+        Command::Compress(arguments) => compress::run(arguments),
+        Command::Decompress(arguments) => decompress::run(arguments),
+        Command::Inspect(arguments) => inspect::run(arguments),
+        Command::Methods(arguments) => methods::run(arguments),
+        Command::Bench(arguments) => bench::run(arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader has seen enough, as in `thinwire methods | head -1`.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            report(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let broken = |error: &std::io::Error| error.kind() == std::io::ErrorKind::BrokenPipe;
+    error.chain().any(|cause| cause.downcast_ref().is_some_and(broken))
+}
+
+/// The error and what it came from, one line each.
+fn report(error: &anyhow::Error) {
+    let mut text = format!("error: {error}\n");
+    for cause in error.chain().skip(1) {
+        text += &format!("  {cause}\n");
+    }
+    // If nobody reads the errors there is nobody to tell.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}

@@ -20,7 +20,12 @@ fn resnet50() -> Vec<usize> {
     let mut channels = 64;
     for (width, blocks) in [(64, 3), (128, 4), (256, 6), (512, 3)] {
         for block in 0..blocks {
-            sizes.extend([channels * width, width * width * 9, width * width * 4, 2 * (2 * width + 4 * width)]);
+            sizes.extend([
+                channels * width,
+                width * width * 9,
+                width * width * 4,
+                2 * (2 * width + 4 * width),
+            ]);
             if block == 0 {
                 sizes.extend([channels * 4 * width, 8 * width]);
             }
@@ -50,7 +55,9 @@ impl Gradients {
     /// The gradient of one step.
     pub fn fill(&self, step: u64, gradient: &mut [f32]) {
         self.each(gradient, |layer, position| {
-            let scale = layer.scale * (1.0 + 0.1 * (0.3 * step as f32 + layer.phase).sin()) * 0.995f32.powi(step as i32);
+            let scale = layer.scale
+                * (1.0 + 0.1 * (0.3 * step as f32 + layer.phase).sin())
+                * 0.995f32.powi(step as i32);
             let seed = mix(step + 1);
             (scale, position as u64, seed)
         });

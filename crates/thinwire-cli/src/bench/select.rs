@@ -10,7 +10,8 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region};
 use thinwire::codec::{Frame, FrameWriter, Header, IndexChoice, SectionInput, ValueForm};
 use thinwire::kernels::{Cpu, Guess, Kernels, Update, Walk};
 use thinwire::select::{
-    BySize, DgcSampling, Exact, GaussianK, Importance, MsTopk, RandomK, Select, Survey, ThresholdSearch, Trimmed,
+    BySize, DgcSampling, Exact, GaussianK, Importance, MsTopk, RandomK, Select, Survey, ThresholdSearch,
+    Trimmed,
 };
 
 use super::gradients::Gradients;
@@ -302,7 +303,17 @@ fn print(outcome: &Outcome) {
     );
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
-    table.set_header(["selector", "threads", "ms", "× r += g", "scaling", "kept", "of k", "allocations", "memory"]);
+    table.set_header([
+        "selector",
+        "threads",
+        "ms",
+        "× r += g",
+        "scaling",
+        "kept",
+        "of k",
+        "allocations",
+        "memory",
+    ]);
     for row in &outcome.rows {
         let kept = if row.kept_least == row.kept_most {
             format!("{}", row.kept_least)

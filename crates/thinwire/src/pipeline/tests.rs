@@ -109,8 +109,8 @@ fn nothing_is_lost() {
             if dropped {
                 continue;
             }
+            let clip = if spec.contains("clip") { clipped(&gradient) } else { 1.0 };
             for i in 0..bucket.len() {
-                let clip = if spec.contains("clip") { clipped(&gradient) } else { 1.0 };
                 let g = gradient[i] * clip;
                 let due = match before.update {
                     Update::Add => before.residual[i] + g,
