@@ -9,7 +9,9 @@
 //! what is not sent is kept for later (`feedback=false`: the paper); the shortest index form (`index=bitmap`);
 //! rounding to nearest (`rounding=truncate`); the range measured for each message (`range=1`: fixed, with
 //! clipping); no rounding of the input to half precision (`half_input=true`). The paper does not say which
-//! mantissa it used; 5 is one of the two that make sense for 10 bits.
+//! mantissa it used; 5 is one of the two that make sense for 10 bits. Momentum correction works before the
+//! transform and is not masked, because a frequency has no one place in it. Dropping less as the learning rate
+//! falls, and sending the parameters again every ten steps, are the trainer's.
 
 use super::common::{INDEX, LAYERS_AND_MEMORY, dense_one_dimensional, dense_up_to, sparse};
 use super::{Kind, Method, Parameter, Parameters};

@@ -1,5 +1,5 @@
-//! `iwp`: paper 1, Cheng, Xu: Importance-Weighted Pruning on Ring AllReduce (arXiv 1901.01544), after the
-//! abstract.
+//! `iwp`: paper 1, Cheng, Xu: Bandwidth Reduction using Importance Weighted Pruning on Ring AllReduce
+//! (arXiv 1901.01544), after the abstract.
 //!
 //! The abstract gives: importance is |gradient| / |weight|; selection is by layer and changes with time; random
 //! nodes broadcast their indices and a ring all-reduce runs there; 64x on AlexNet, 58.8x on ResNet-50. The

@@ -25,7 +25,7 @@ pub struct Report {
     pub clipped: usize,
     /// Sum of squares of the accumulated gradient.
     pub energy: f64,
-    /// Sum of squares of what was sent of it.
+    /// Sum of squares of what was chosen of it, before the codec rounds.
     pub energy_sent: f64,
     /// Time to accumulate, transform and select.
     pub select_time: Duration,

@@ -1,4 +1,4 @@
-//! Importance |gradient| / |weight| (IWP: Cheng and Xu, Importance-Weighted Pruning, 2019), after the
+//! Importance |gradient| / |weight| (IWP: Cheng and Xu, Bandwidth Reduction using Importance Weighted Pruning, 2019), after the
 //! abstract.
 
 use super::{Select, Survey, keep_held, window};
@@ -88,7 +88,10 @@ impl Select for Importance {
     }
 
     fn restore(&mut self, name: &str, value: f64) -> bool {
-        self.threshold = value as f32;
-        name == "threshold"
+        let known = name == "threshold";
+        if known {
+            self.threshold = value as f32;
+        }
+        known
     }
 }

@@ -20,7 +20,7 @@
 //! | [`ThresholdSearch`] | RedSync | the window |
 //! | [`BySize`] | RedSync | as the one it picks |
 //! | [`Importance`] | IWP | the window |
-//! | [`DgcSampling`] | DGC | `[0.8k, k]` |
+//! | [`DgcSampling`] | DGC | `[2k/3, k]`, mostly from `0.8k` |
 //! | [`MsTopk`] | MSTopk | exactly `k` |
 //! | [`RandomK`] | - | exactly `k` positions |
 
@@ -84,7 +84,7 @@ pub trait Select: Debug + Send {
         window(k).end() + 1
     }
 
-    /// Chooses. Ends with one `keep_…` call on the survey.
+    /// Chooses about `k` elements, `k` being at least 1. Ends with one `keep_…` call on the survey.
     fn select(&mut self, survey: &mut dyn Survey, k: usize, step: u64);
 
     /// What must be saved so that a restored run goes on with the same bits: names and values.

@@ -37,6 +37,10 @@ impl Survey for PlainSurvey {
         self.values.len()
     }
 
+    fn start(&self) -> usize {
+        0
+    }
+
     fn statistics(&self) -> &Statistics {
         &self.statistics
     }

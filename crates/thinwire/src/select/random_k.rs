@@ -18,9 +18,10 @@ impl RandomK {
         RandomK { seed, positions: Vec::new() }
     }
 
-    /// Draws a uniformly random set of `k` of `0..len`, sorted, into `self.positions`.
-    fn draw(&mut self, len: usize, k: usize, step: u64) {
-        let mut state = mix(self.seed ^ mix(step ^ mix(len as u64)));
+    /// Draws a uniformly random set of `k` of `0..len`, sorted, into `self.positions`. `start` tells units of
+    /// one length apart.
+    fn draw(&mut self, start: usize, len: usize, k: usize, step: u64) {
+        let mut state = mix(self.seed ^ mix(step ^ mix(start as u64)));
         self.positions.clear();
         // Draw the smaller of the set and its complement until it is full: few draws are wasted.
         let wanted = k.min(len - k);
@@ -50,7 +51,7 @@ impl Select for RandomK {
     }
 
     fn select(&mut self, survey: &mut dyn Survey, k: usize, step: u64) {
-        self.draw(survey.len(), k, step);
+        self.draw(survey.start(), survey.len(), k, step);
         survey.keep_positions(&self.positions);
     }
 }
@@ -72,11 +73,11 @@ mod tests {
         let mut hits = [0u32; 50];
         for step in 0..4000 {
             for k in [0, 1, 10, 25, 49, 50] {
-                selector.draw(50, k, step);
+                selector.draw(0, 50, k, step);
                 assert_eq!(selector.positions.len(), k);
                 assert!(selector.positions.is_sorted_by(|a, b| a < b));
             }
-            selector.draw(50, 10, step);
+            selector.draw(0, 50, 10, step);
             selector.positions.iter().for_each(|&i| hits[i as usize] += 1);
         }
         // Expected 800 each, deviation 25.

@@ -5,12 +5,15 @@ use crate::kernels::Statistics;
 /// A vector after accumulation, seen by a selector: it can be measured, counted and cut, but not touched.
 ///
 /// Elements are ranked by their [`Score`](crate::kernels::Score), ties to the lower position; elements with
-/// score 0 can't be kept. A selector asks what it needs and ends with one `keep_…` call; the caller then
+/// score 0 are kept only by [`keep_positions`](Survey::keep_positions). A selector asks what it needs and ends with one `keep_…` call; the caller then
 /// gets what was kept by [`finish`](Survey::finish). A device answers in whatever way is cheapest for it. The CPU has
 /// collected the best elements while it accumulated, and goes back to memory only when asked for more.
 pub trait Survey {
     /// Elements in the unit.
     fn len(&self) -> usize;
+
+    /// Where the unit begins in its bucket.
+    fn start(&self) -> usize;
 
     /// Whether the unit has no elements.
     fn is_empty(&self) -> bool {

@@ -174,6 +174,10 @@ impl Survey for CpuSurvey<'_> {
         self.statistics.count
     }
 
+    fn start(&self) -> usize {
+        self.ranges.first().map_or(0, |range| range.start)
+    }
+
     fn statistics(&self) -> &Statistics {
         &self.statistics
     }

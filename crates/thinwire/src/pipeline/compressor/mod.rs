@@ -29,6 +29,9 @@ pub struct Input<'a> {
     pub plan: u32,
     /// How many workers there are, for local clipping.
     pub workers: usize,
+    /// The norm of the whole local gradient, where this bucket is only a part of it; local clipping is by that.
+    /// `None`: the bucket's own.
+    pub norm: Option<f64>,
     /// A factor on the gradient, such as this rank's share in a weighted mean.
     pub scale: f32,
 }
@@ -37,7 +40,7 @@ impl<'a> Input<'a> {
     /// A gradient after warm-up, on one worker, with nothing else to say.
     pub fn new(gradient: &'a [f32]) -> Input<'a> {
         let progress = Progress { step: 0, epoch: f64::INFINITY };
-        Input { gradient, weights: None, progress, plan: 0, workers: 1, scale: 1.0 }
+        Input { gradient, weights: None, progress, plan: 0, workers: 1, norm: None, scale: 1.0 }
     }
 }
 
@@ -148,8 +151,13 @@ impl Compressor {
     /// The factor on this step's gradient: the caller's, and local clipping.
     fn scale(&mut self, input: &Input<'_>) -> Result<f32> {
         let Some(limit) = self.recipe.clip else { return Ok(input.scale) };
-        let measured = self.cpu.statistics(input.gradient, &[0..self.bucket.len()]);
-        let norm = measured.map_err(|found| non_finite(&self.bucket, "gradient", found))?.sum_squares.sqrt();
+        let norm = match input.norm {
+            Some(norm) => norm,
+            None => {
+                let measured = self.cpu.statistics(input.gradient, &[0..self.bucket.len()]);
+                measured.map_err(|found| non_finite(&self.bucket, "gradient", found))?.sum_squares.sqrt()
+            }
+        };
         Ok(input.scale * clip_factor(norm, limit, input.workers) as f32)
     }
 
