@@ -1,5 +1,5 @@
-//! Importance |gradient| / |weight| (IWP: Cheng and Xu, Bandwidth Reduction using Importance Weighted Pruning, 2019), after the
-//! abstract.
+//! Importance |gradient| / |weight| (IWP: Cheng, Xu: Bandwidth Reduction using Importance Weighted Pruning on
+//! Ring AllReduce, 2019), after the abstract.
 
 use super::{Select, Survey, keep_held, window};
 use crate::kernels::Score;

@@ -1,0 +1,100 @@
+//! `thinwire methods`: what there is to choose from.
+
+use anyhow::Result;
+use serde::Serialize;
+use thinwire::method::{METHODS, Method, Parameter};
+
+use crate::output;
+
+/// List the methods, or the parameters of one
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Arguments {
+    /// The method whose parameters to show
+    name: Option<String>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  thinwire methods
+  thinwire methods redsync";
+
+#[derive(Serialize)]
+struct MethodEntry {
+    name: &'static str,
+    paper: &'static str,
+    summary: &'static str,
+    needs_weights: bool,
+    parameters: Vec<ParameterEntry>,
+}
+
+#[derive(Serialize)]
+struct ParameterEntry {
+    name: &'static str,
+    default: &'static str,
+    allowed: String,
+    help: &'static str,
+}
+
+pub fn run(arguments: Arguments) -> Result<()> {
+    match (&arguments.name, arguments.json) {
+        (None, true) => {
+            let methods = METHODS.iter().map(entry).collect::<Result<Vec<_>>>()?;
+            output::print_json(&serde_json::json!({ "methods": methods }))
+        }
+        (None, false) => {
+            let row =
+                |method: &Method| [method.name, method.paper, method.summary].map(String::from).to_vec();
+            let table = output::table_of_text(&["method", "paper", "sends"], METHODS.iter().map(row));
+            output::print(&format!("{table}The parameters of one: thinwire methods NAME\n"))
+        }
+        (Some(name), true) => output::print_json(&entry(Method::find(name)?)?),
+        (Some(name), false) => output::print(&describe(Method::find(name)?)?),
+    }
+}
+
+fn parameters(method: &Method) -> impl Iterator<Item = &'static Parameter> {
+    method.parameters.iter().flat_map(|group| group.iter())
+}
+
+fn entry(method: &Method) -> Result<MethodEntry> {
+    let parameter = |parameter: &'static Parameter| ParameterEntry {
+        name: parameter.name,
+        default: parameter.default,
+        allowed: parameter.kind.describe(),
+        help: parameter.help,
+    };
+    Ok(MethodEntry {
+        name: method.name,
+        paper: method.paper,
+        summary: method.summary,
+        needs_weights: needs_weights(method)?,
+        parameters: parameters(method).map(parameter).collect(),
+    })
+}
+
+fn needs_weights(method: &Method) -> Result<bool> {
+    Ok(method.recipe("")?.selector.is_some_and(|selector| selector.needs_weights()))
+}
+
+fn describe(method: &Method) -> Result<String> {
+    let mut lines = vec![("method", method.name.to_owned()), ("sends", method.summary.to_owned())];
+    lines.push(("paper", method.paper.to_owned()));
+    if needs_weights(method)? {
+        lines.push(("needs", "the weights, with --weights FILE".into()));
+    }
+    let row = |parameter: &'static Parameter| {
+        let default = if parameter.default.is_empty() { "(none)" } else { parameter.default };
+        vec![parameter.name.into(), default.into(), parameter.kind.describe(), parameter.help.into()]
+    };
+    let table = output::table_of_text(
+        &["parameter", "default", "allowed", "what it does"],
+        parameters(method).map(row),
+    );
+    let example =
+        parameters(method).next().map_or(String::new(), |first| format!(":{}={}", first.name, first.default));
+    Ok(format!("{}\n{table}Given as: --method {}{example}\n", output::lines(&lines), method.name))
+}
