@@ -17,21 +17,23 @@
 //!
 //! ```
 //! use thinwire::Bucket;
+//! use thinwire::kernels::Cpu;
 //! use thinwire::pipeline::{Aggregator, Compressor, Input};
 //!
 //! let bucket = Bucket::new(0, [("fc.weight", vec![100, 100]), ("fc.bias", vec![100])])?;
 //! let recipe = thinwire::method::parse("redsync:density=0.01,dense_up_to=100")?;
-//! let mut compressor = Compressor::new(recipe, bucket.clone(), 1)?;
+//! let mut cpu = Cpu::new(2); // threads
+//! let mut compressor = Compressor::new(recipe, bucket.clone())?;
 //!
 //! let gradient: Vec<f32> = (0..10_100).map(|i| (i as f32 * 0.37).sin()).collect();
 //! let mut frame = Vec::new();
-//! let report = compressor.compress(&Input::new(&gradient), &mut frame)?;
+//! let report = compressor.compress(&mut cpu, &Input::new(&gradient), &mut frame)?;
 //! assert_eq!((report.kept, report.dense), (101, 100));
 //! assert!(report.wire_ratio() > 30.0);
 //!
 //! // Every rank adds up the frames of all ranks, in the same order.
 //! let mut mean = vec![0.0; 10_100];
-//! Aggregator::new(compressor.recipe(), bucket)?.sum([&frame[..]], None, 1.0, &mut mean)?;
+//! Aggregator::new(compressor.recipe(), bucket)?.sum(&mut cpu, [&frame[..]], None, 1.0, &mut mean)?;
 //! # Ok::<(), thinwire::Error>(())
 //! ```
 

@@ -3,6 +3,7 @@
 use std::alloc::System;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use thinwire::kernels::Cpu;
 use thinwire::memory::Progress;
 use thinwire::method;
 use thinwire::pipeline::{Aggregator, Compressor, Input};
@@ -35,8 +36,9 @@ fn a_step_allocates_nothing_after_warm_up() -> Result<(), Error> {
         .into_iter()
         .chain(["redsync:density=0.01", "redsync:density=0.01,quantize=true", "fft", "iwp", "ar-topk", "dgc"])
         .chain(["mstopk", "random-k"]);
+    let mut cpu = Cpu::new(1);
     for spec in specs {
-        let mut compressor = Compressor::new(method::parse(spec)?, bucket.clone(), 1)?;
+        let mut compressor = Compressor::new(method::parse(spec)?, bucket.clone())?;
         let mut aggregator = Aggregator::new(compressor.recipe(), bucket.clone())?;
         let mut frame = Vec::new();
         let mut allocations = Vec::new();
@@ -46,8 +48,8 @@ fn a_step_allocates_nothing_after_warm_up() -> Result<(), Error> {
             let input = Input { weights: Some(&weights), progress, ..Input::new(&gradient) };
             let region = Region::new(&INSTRUMENTED_SYSTEM);
             frame.clear();
-            compressor.compress(&input, &mut frame)?;
-            aggregator.sum([&frame[..]], None, 1.0, &mut mean)?;
+            compressor.compress(&mut cpu, &input, &mut frame)?;
+            aggregator.sum(&mut cpu, [&frame[..]], None, 1.0, &mut mean)?;
             let change = region.change();
             allocations.push(change.allocations + change.reallocations);
         }

@@ -5,6 +5,7 @@ mod report;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use thinwire::kernels::Cpu;
 use thinwire::memory::{Progress, State};
 use thinwire::method::{self, METHODS, Method, Parameters, split_spec};
 use thinwire::pipeline::{Compressor, Input, Recipe};
@@ -81,14 +82,22 @@ pub fn run(arguments: Arguments) -> Result<()> {
     if bucket.len() > LARGE {
         output::note(&format!("compressing {} elements", human::count(bucket.len() as u64)));
     }
-    let mut compressor = Compressor::new(recipe, bucket, threads(&arguments)).with_context(failed)?;
+    let is_dense = recipe.selector.is_none() || bucket.is_empty();
+    let mut compressor = Compressor::new(recipe, bucket).with_context(failed)?;
     let mut state = restore(&mut compressor, arguments.state.as_deref())?;
     let input = Input {
         weights: weights.as_deref(),
         progress: Progress { step: arguments.step, ..Input::new(&[]).progress },
         ..Input::new(&gradient.values)
     };
-    let figures = compressor.compress(&input, &mut file).with_context(failed)?;
+    let mut cpu = Cpu::new(threads(&arguments));
+    let figures = compressor.compress(&mut cpu, &input, &mut file).with_context(failed)?;
+    if figures.dense == figures.elements && !is_dense {
+        output::note(
+            "every layer is one that this method sends dense, so nothing was compressed; its parameters \
+             dense_up_to, dense_one_dimensional, include and exclude say which layers",
+        );
+    }
 
     let container = Container::parse(&file).with_context(failed)?;
     let received = container.values().with_context(failed)?;

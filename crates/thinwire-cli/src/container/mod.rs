@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use thinwire::Bucket;
 use thinwire::codec::Frame;
+use thinwire::kernels::Cpu;
 use thinwire::method;
 use thinwire::pipeline::{Aggregator, Recipe};
 
@@ -134,12 +135,8 @@ impl<'a> Container<'a> {
     /// The values, as a receiver of the frame would have them.
     pub fn values(&self) -> Result<Vec<f32>> {
         let mut values = vec![0.0; self.bucket.len()];
-        Aggregator::new(&self.recipe, self.bucket.clone())?.sum(
-            [self.frame_bytes],
-            None,
-            1.0,
-            &mut values,
-        )?;
+        let mut aggregator = Aggregator::new(&self.recipe, self.bucket.clone())?;
+        aggregator.sum(&mut Cpu::new(1), [self.frame_bytes], None, 1.0, &mut values)?;
         Ok(values)
     }
 

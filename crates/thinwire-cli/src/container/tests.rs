@@ -1,3 +1,4 @@
+use thinwire::kernels::Cpu;
 use thinwire::pipeline::{Compressor, Input};
 
 use super::*;
@@ -19,8 +20,8 @@ fn sample(method: &str) -> Vec<u8> {
     };
     let recipe = method::parse(method).unwrap();
     let mut bytes = Header::new(&recipe.spec, &tensors).to_bytes().unwrap();
-    let mut compressor = Compressor::new(recipe, tensors.bucket().unwrap(), 1).unwrap();
-    compressor.compress(&Input::new(&tensors.values), &mut bytes).unwrap();
+    let mut compressor = Compressor::new(recipe, tensors.bucket().unwrap()).unwrap();
+    compressor.compress(&mut Cpu::new(1), &Input::new(&tensors.values), &mut bytes).unwrap();
     bytes
 }
 

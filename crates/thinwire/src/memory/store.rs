@@ -18,9 +18,9 @@ pub struct Memory {
 
 impl Memory {
     /// An empty memory of `len` elements.
-    pub fn new(cpu: &Cpu, len: usize, update: Update) -> Memory {
+    pub fn new(len: usize, update: Update) -> Memory {
         let has_momentum = matches!(update, Update::HeavyBall(_) | Update::Nesterov(_));
-        Memory { residual: cpu.zeros(len), momentum: cpu.zeros(if has_momentum { len } else { 0 }), update }
+        Memory { residual: vec![0.0; len], momentum: vec![0.0; if has_momentum { len } else { 0 }], update }
     }
 
     /// The walk in which a gradient enters this memory.

@@ -81,7 +81,7 @@ pub(super) const LAYERS_AND_MEMORY: &[Parameter] = &[
     },
     Parameter {
         name: "clip",
-        kind: Kind::Number { min: 0.0, max: 1e30 },
+        kind: Kind::Number { min: 0.0, max: 1e6 },
         default: "0",
         help: "clip the local gradient's norm to this over the root of the workers; 0: do not clip",
     },

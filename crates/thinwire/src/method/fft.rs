@@ -42,7 +42,7 @@ const OWN: &[Parameter] = &[
     },
     Parameter {
         name: "range",
-        kind: Kind::Number { min: 0.0, max: 1e30 },
+        kind: Kind::Number { min: 0.0, max: 1e6 },
         default: "0",
         help: "largest magnitude a value can have; 0: measured for each message",
     },

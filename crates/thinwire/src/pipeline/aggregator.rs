@@ -13,7 +13,6 @@ use crate::{Bucket, Error, Result};
 #[derive(Debug)]
 pub struct Aggregator {
     bucket: Bucket,
-    cpu: Cpu,
     spectrum: Option<Spectrum>,
     indices: Vec<u32>,
     values: Vec<f32>,
@@ -27,7 +26,7 @@ impl Aggregator {
             (TransformKind::Fft { block }, Some(unit)) => Some(Spectrum::new(&unit.ranges, block)?),
             _ => None,
         };
-        Ok(Aggregator { bucket, cpu: Cpu::new(1), spectrum, indices: Vec::new(), values: Vec::new() })
+        Ok(Aggregator { bucket, spectrum, indices: Vec::new(), values: Vec::new() })
     }
 
     /// Sums the frames and multiplies by `factor` (one over the number of ranks, for their mean). With
@@ -37,6 +36,7 @@ impl Aggregator {
     /// On an error `output` is zero.
     pub fn sum<'f>(
         &mut self,
+        cpu: &mut Cpu,
         frames: impl IntoIterator<Item = &'f [u8]>,
         expected: Option<&Header>,
         factor: f32,
@@ -44,7 +44,7 @@ impl Aggregator {
     ) -> Result<()> {
         self.bucket.check_len("output", output.len())?;
         output.fill(0.0);
-        let summed = self.add_all(frames, expected, output);
+        let summed = self.add_all(cpu, frames, expected, output);
         match summed {
             Err(_) => output.fill(0.0),
             Ok(frequencies) => {
@@ -62,6 +62,7 @@ impl Aggregator {
     /// Adds all frames; tells whether any of them held frequencies.
     fn add_all<'f>(
         &mut self,
+        cpu: &mut Cpu,
         frames: impl IntoIterator<Item = &'f [u8]>,
         expected: Option<&Header>,
         output: &mut [f32],
@@ -80,7 +81,7 @@ impl Aggregator {
             for section in frame.sections() {
                 section.decode(&mut self.indices, &mut self.values)?;
                 if section.width() == 1 {
-                    self.add_coordinates(&section, output);
+                    self.add_coordinates(cpu, &section, output);
                 } else {
                     self.add_frequencies(&section)?;
                     frequencies = true;
@@ -90,13 +91,15 @@ impl Aggregator {
         Ok(frequencies)
     }
 
-    fn add_coordinates(&mut self, section: &Section<'_>, output: &mut [f32]) {
+    fn add_coordinates(&mut self, cpu: &mut Cpu, section: &Section<'_>, output: &mut [f32]) {
         let start = section.start() as usize;
         let universe = &mut output[start..start + section.universe() as usize];
         if self.indices.is_empty() {
-            universe.iter_mut().zip(&self.values).for_each(|(sum, value)| *sum += value);
+            // Not added to a zero, so that a zero keeps its sign and one dense message comes back bit for bit.
+            let add = |(sum, &value): (&mut f32, &f32)| *sum = if *sum == 0.0 { value } else { *sum + value };
+            universe.iter_mut().zip(&self.values).for_each(add);
         } else {
-            self.cpu.scatter_add(&self.indices, &self.values, universe);
+            cpu.scatter_add(&self.indices, &self.values, universe);
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::codec::{Frame, Header, ValueForm};
-use crate::kernels::Update;
+use crate::kernels::{Cpu, Update};
 use crate::memory::Progress;
 use crate::method::{METHODS, parse};
 use crate::select::window;
@@ -70,7 +70,7 @@ const SPECS: &[&str] = &[
 fn receive(compressor: &Compressor, frame: &[u8]) -> Vec<f32> {
     let mut aggregator = Aggregator::new(compressor.recipe(), compressor.bucket().clone()).unwrap();
     let mut output = vec![f32::NAN; compressor.bucket().len()];
-    aggregator.sum([frame], None, 1.0, &mut output).unwrap();
+    aggregator.sum(&mut Cpu::new(1), [frame], None, 1.0, &mut output).unwrap();
     output
 }
 
@@ -90,7 +90,7 @@ fn nothing_is_lost() {
     let bucket = bucket();
     let weights = noise(bucket.len(), 99);
     for spec in SPECS {
-        let mut compressor = Compressor::new(parse(spec).unwrap(), bucket.clone(), 1).unwrap();
+        let mut compressor = Compressor::new(parse(spec).unwrap(), bucket.clone()).unwrap();
         let lossless = matches!(compressor.recipe().values, ValuePlan::Fixed(ValueForm::F32));
         // The test makes its own clip factor from a norm summed in another order.
         let exact = lossless && !spec.starts_with("fft") && !spec.contains("clip");
@@ -102,7 +102,7 @@ fn nothing_is_lost() {
             let progress = Progress { step, epoch: f64::INFINITY };
             let input = Input { weights: Some(&weights), progress, ..Input::new(&gradient) };
             frame.clear();
-            let report = compressor.compress(&input, &mut frame).unwrap();
+            let report = compressor.compress(&mut Cpu::new(1), &input, &mut frame).unwrap();
             assert_eq!(report.frame_bytes, frame.len());
             let received = receive(&compressor, &frame);
             let after = &compressor.memory().residual;
@@ -140,12 +140,12 @@ fn k_is_what_was_asked() {
     let bucket = bucket();
     let weights = noise(bucket.len(), 99);
     for spec in SPECS.iter().filter(|spec| !spec.contains("as_published") && !spec.contains("threshold=")) {
-        let mut compressor = Compressor::new(parse(spec).unwrap(), bucket.clone(), 2).unwrap();
+        let mut compressor = Compressor::new(parse(spec).unwrap(), bucket.clone()).unwrap();
         for step in 0..8 {
             let gradient = noise(bucket.len(), step);
             let progress = Progress { step, epoch: f64::INFINITY };
             let input = Input { weights: Some(&weights), progress, ..Input::new(&gradient) };
-            let report = compressor.compress(&input, &mut Vec::new()).unwrap();
+            let report = compressor.compress(&mut Cpu::new(1), &input, &mut Vec::new()).unwrap();
             if report.asked == 0 {
                 assert_eq!(report.values, bucket.len(), "{spec}");
                 continue;
@@ -163,19 +163,20 @@ fn a_bad_gradient_is_reported_by_layer_and_leaves_the_memory_as_it_was() {
     let weights = noise(bucket.len(), 99);
     for spec in SPECS {
         for (name, index) in [("conv1.weight", 7), ("fc.weight", 12_345), ("out.weight", 11_999)] {
-            let mut compressor = Compressor::new(parse(spec).unwrap(), bucket.clone(), 1).unwrap();
+            let mut compressor = Compressor::new(parse(spec).unwrap(), bucket.clone()).unwrap();
             let gradient = noise(bucket.len(), 1);
             let input = Input { weights: Some(&weights), ..Input::new(&gradient) };
             let mut frame = Vec::new();
-            compressor.compress(&input, &mut frame).unwrap();
+            compressor.compress(&mut Cpu::new(1), &input, &mut frame).unwrap();
             let before = compressor.memory().clone();
             let layer = bucket.layers().iter().find(|layer| layer.name() == name).unwrap();
             for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 let mut poisoned = gradient.clone();
                 poisoned[layer.range().start + index] = bad;
                 let length = frame.len();
-                let error =
-                    compressor.compress(&Input { gradient: &poisoned, ..input }, &mut frame).unwrap_err();
+                let error = compressor
+                    .compress(&mut Cpu::new(1), &Input { gradient: &poisoned, ..input }, &mut frame)
+                    .unwrap_err();
                 let Error::NonFinite { what: "gradient", layer: found, index: at, value } = &error else {
                     panic!("{spec}: {error}");
                 };
@@ -189,7 +190,7 @@ fn a_bad_gradient_is_reported_by_layer_and_leaves_the_memory_as_it_was() {
                 }
             }
             frame.clear();
-            compressor.compress(&input, &mut frame).unwrap();
+            compressor.compress(&mut Cpu::new(1), &input, &mut frame).unwrap();
         }
     }
 }
@@ -198,16 +199,16 @@ fn a_bad_gradient_is_reported_by_layer_and_leaves_the_memory_as_it_was() {
 fn weights_are_asked_for_and_looked_at() {
     let bucket = bucket();
     let gradient = noise(bucket.len(), 1);
-    let mut compressor = Compressor::new(parse("iwp").unwrap(), bucket.clone(), 1).unwrap();
-    let error = compressor.compress(&Input::new(&gradient), &mut Vec::new()).unwrap_err();
+    let mut compressor = Compressor::new(parse("iwp").unwrap(), bucket.clone()).unwrap();
+    let error = compressor.compress(&mut Cpu::new(1), &Input::new(&gradient), &mut Vec::new()).unwrap_err();
     assert_eq!(error, Error::WeightsMissing { method: "iwp".into() });
     let mut weights = noise(bucket.len(), 2);
     weights[1000] = f32::NAN;
     let input = Input { weights: Some(&weights), ..Input::new(&gradient) };
-    let error = compressor.compress(&input, &mut Vec::new()).unwrap_err();
+    let error = compressor.compress(&mut Cpu::new(1), &input, &mut Vec::new()).unwrap_err();
     assert!(matches!(error, Error::NonFinite { what: "weights", index: 552, .. }), "{error}");
     let input = Input { weights: Some(&weights[1..]), ..Input::new(&gradient) };
-    let error = compressor.compress(&input, &mut Vec::new()).unwrap_err();
+    let error = compressor.compress(&mut Cpu::new(1), &input, &mut Vec::new()).unwrap_err();
     assert!(matches!(error, Error::LengthMismatch { what: "weights", .. }));
 }
 
@@ -218,20 +219,20 @@ fn a_restored_run_goes_on_with_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     for spec in SPECS {
         let path = folder.path().join("state");
-        let mut first = Compressor::new(parse(spec).unwrap(), bucket.clone(), 1).unwrap();
+        let mut first = Compressor::new(parse(spec).unwrap(), bucket.clone()).unwrap();
         let run = |compressor: &mut Compressor, steps: std::ops::Range<u64>| {
             let mut frames = Vec::new();
             for step in steps {
                 let gradient = noise(bucket.len(), step);
                 let progress = Progress { step, epoch: step as f64 };
                 let input = Input { weights: Some(&weights), progress, ..Input::new(&gradient) };
-                compressor.compress(&input, &mut frames).unwrap();
+                compressor.compress(&mut Cpu::new(1), &input, &mut frames).unwrap();
             }
             frames
         };
         run(&mut first, 0..7);
         first.save().write(&path).unwrap();
-        let mut second = Compressor::new(parse(spec).unwrap(), bucket.clone(), 2).unwrap();
+        let mut second = Compressor::new(parse(spec).unwrap(), bucket.clone()).unwrap();
         second.restore(&crate::memory::State::read(&path).unwrap()).unwrap();
         assert!(run(&mut first, 7..14) == run(&mut second, 7..14), "{spec}");
         assert_eq!(first.save(), second.save(), "{spec}");
@@ -241,9 +242,9 @@ fn a_restored_run_goes_on_with_the_same_bits() {
 #[test]
 fn a_state_of_another_model_is_refused_whole() {
     let bucket = bucket();
-    let mut compressor = Compressor::new(parse("topk").unwrap(), bucket.clone(), 1).unwrap();
+    let mut compressor = Compressor::new(parse("topk").unwrap(), bucket.clone()).unwrap();
     let other = Bucket::new(0, [("conv1.weight", vec![3])]).unwrap();
-    let state = Compressor::new(parse("topk").unwrap(), other, 1).unwrap().save();
+    let state = Compressor::new(parse("topk").unwrap(), other).unwrap().save();
     let error = compressor.restore(&state).unwrap_err().to_string();
     assert!(error.contains("residual/conv1.weight") && error.contains("432"), "{error}");
 }
@@ -252,11 +253,11 @@ fn a_state_of_another_model_is_refused_whole() {
 fn a_warm_up_sends_dense_and_then_less() {
     let bucket = bucket();
     let spec = "redsync:density=0.01,warmup=dense/2";
-    let mut compressor = Compressor::new(parse(spec).unwrap(), bucket.clone(), 1).unwrap();
+    let mut compressor = Compressor::new(parse(spec).unwrap(), bucket.clone()).unwrap();
     let gradient = noise(bucket.len(), 1);
     let mut kept_at = |epoch: f64| {
         let input = Input { progress: Progress { step: 0, epoch }, ..Input::new(&gradient) };
-        compressor.compress(&input, &mut Vec::new()).unwrap()
+        compressor.compress(&mut Cpu::new(1), &input, &mut Vec::new()).unwrap()
     };
     assert_eq!(kept_at(0.0).values, bucket.len());
     assert_eq!(kept_at(1.9).kept, 0);
@@ -266,10 +267,10 @@ fn a_warm_up_sends_dense_and_then_less() {
 #[test]
 fn theta_zero_without_quantising_is_the_identity() {
     let bucket = bucket();
-    let mut compressor = Compressor::new(parse("fft:theta=0,bits=0").unwrap(), bucket.clone(), 1).unwrap();
+    let mut compressor = Compressor::new(parse("fft:theta=0,bits=0").unwrap(), bucket.clone()).unwrap();
     let gradient = noise(bucket.len(), 1);
     let mut frame = Vec::new();
-    compressor.compress(&Input::new(&gradient), &mut frame).unwrap();
+    compressor.compress(&mut Cpu::new(1), &Input::new(&gradient), &mut frame).unwrap();
     let received = receive(&compressor, &frame);
     assert!(received.iter().zip(&gradient).all(|(a, b)| (a - b).abs() < 1e-7));
 }
@@ -281,43 +282,44 @@ fn frequencies_of_several_ranks_are_summed_before_one_inverse() {
     let mut frames = Vec::new();
     let mut recipe = None;
     for rank in 0..3 {
-        let mut compressor = Compressor::new(parse("fft").unwrap(), bucket.clone(), 1).unwrap();
+        let mut compressor = Compressor::new(parse("fft").unwrap(), bucket.clone()).unwrap();
         let gradient = noise(bucket.len(), rank);
         let mut frame = Vec::new();
-        compressor.compress(&Input::new(&gradient), &mut frame).unwrap();
+        compressor.compress(&mut Cpu::new(1), &Input::new(&gradient), &mut frame).unwrap();
         receive(&compressor, &frame).iter().zip(&mut sum).for_each(|(x, sum)| *sum += x / 3.0);
         frames.push(frame);
         recipe = Some(parse("fft").unwrap());
     }
     let mut aggregator = Aggregator::new(&recipe.unwrap(), bucket.clone()).unwrap();
     let mut mean = vec![0.0; bucket.len()];
-    aggregator.sum(frames.iter().map(|f| &f[..]), None, 1.0 / 3.0, &mut mean).unwrap();
+    aggregator.sum(&mut Cpu::new(1), frames.iter().map(|f| &f[..]), None, 1.0 / 3.0, &mut mean).unwrap();
     assert!(mean.iter().zip(&sum).all(|(a, b)| (a - b).abs() < 1e-7));
 }
 
 #[test]
 fn a_frame_of_another_step_bucket_or_method_is_refused() {
     let bucket = bucket();
-    let mut compressor = Compressor::new(parse("topk").unwrap(), bucket.clone(), 1).unwrap();
+    let mut compressor = Compressor::new(parse("topk").unwrap(), bucket.clone()).unwrap();
     let gradient = noise(bucket.len(), 1);
     let mut frame = Vec::new();
-    compressor.compress(&Input { plan: 4, ..Input::new(&gradient) }, &mut frame).unwrap();
+    compressor.compress(&mut Cpu::new(1), &Input { plan: 4, ..Input::new(&gradient) }, &mut frame).unwrap();
     let right = *Frame::parse(&frame).unwrap().header();
     assert_eq!(right, Header { step: 0, plan: 4, bucket: 3, elements: bucket.len() as u32 });
     let mut aggregator = Aggregator::new(compressor.recipe(), bucket.clone()).unwrap();
     let mut output = vec![1.0; bucket.len()];
-    let error =
-        aggregator.sum([&frame[..]], Some(&Header { step: 9, ..right }), 1.0, &mut output).unwrap_err();
+    let error = aggregator
+        .sum(&mut Cpu::new(1), [&frame[..]], Some(&Header { step: 9, ..right }), 1.0, &mut output)
+        .unwrap_err();
     assert_eq!(error, Error::OutOfStep { field: "step", found: 0, expected: 9 });
     assert!(output.iter().all(|&x| x == 0.0));
     let shorter = Bucket::single("w", 10).unwrap();
     let mut aggregator = Aggregator::new(compressor.recipe(), shorter).unwrap();
-    assert!(aggregator.sum([&frame[..]], None, 1.0, &mut [0.0; 10]).is_err());
-    let mut fft = Compressor::new(parse("fft").unwrap(), bucket.clone(), 1).unwrap();
+    assert!(aggregator.sum(&mut Cpu::new(1), [&frame[..]], None, 1.0, &mut [0.0; 10]).is_err());
+    let mut fft = Compressor::new(parse("fft").unwrap(), bucket.clone()).unwrap();
     frame.clear();
-    fft.compress(&Input::new(&gradient), &mut frame).unwrap();
+    fft.compress(&mut Cpu::new(1), &Input::new(&gradient), &mut frame).unwrap();
     let mut aggregator = Aggregator::new(compressor.recipe(), bucket.clone()).unwrap();
-    let error = aggregator.sum([&frame[..]], None, 1.0, &mut output).unwrap_err();
+    let error = aggregator.sum(&mut Cpu::new(1), [&frame[..]], None, 1.0, &mut output).unwrap_err();
     assert!(error.to_string().contains("frequencies"), "{error}");
 }
 
@@ -327,10 +329,10 @@ fn odd_buckets_work_too() {
         let bucket = Bucket::single("w", len).unwrap();
         let gradient = noise(len, 1);
         for spec in SPECS {
-            let mut compressor = Compressor::new(parse(spec).unwrap(), bucket.clone(), 1).unwrap();
+            let mut compressor = Compressor::new(parse(spec).unwrap(), bucket.clone()).unwrap();
             let input = Input { weights: Some(&gradient), ..Input::new(&gradient) };
             let mut frame = Vec::new();
-            compressor.compress(&input, &mut frame).unwrap();
+            compressor.compress(&mut Cpu::new(1), &input, &mut frame).unwrap();
             assert_eq!(receive(&compressor, &frame).len(), len, "{spec}");
         }
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{Compressor, Input, non_finite};
-use crate::kernels::{Guess, Kernels, Score, Update, Walk};
+use crate::kernels::{Cpu, Guess, Kernels, Score, Update, Walk};
 use crate::pipeline::report::Report;
 use crate::select::Survey;
 use crate::{Error, Result};
@@ -71,6 +71,7 @@ impl Compressor {
     /// the memory, also when this ends with an error.
     pub(super) fn draft(
         &mut self,
+        cpu: &mut Cpu,
         input: &Input<'_>,
         scale: f32,
         density: f64,
@@ -83,17 +84,17 @@ impl Compressor {
             return if everything.is_empty() {
                 Ok(())
             } else {
-                self.draft_dense(input, scale, everything, report)
+                self.draft_dense(cpu, input, scale, everything, report)
             };
         }
         for number in 0..self.dense.len() {
-            self.draft_dense(input, scale, self.dense[number].clone(), report)?;
+            self.draft_dense(cpu, input, scale, self.dense[number].clone(), report)?;
         }
         for number in 0..self.units.len() {
             if self.spectrum.is_some() {
-                self.draft_spectrum(number, input, scale, density, report)?;
+                self.draft_spectrum(cpu, number, input, scale, density, report)?;
             } else {
-                self.draft_unit(number, input, scale, density, report)?;
+                self.draft_unit(cpu, number, input, scale, density, report)?;
             }
         }
         Ok(())
@@ -101,12 +102,13 @@ impl Compressor {
 
     fn draft_dense(
         &mut self,
+        cpu: &mut Cpu,
         input: &Input<'_>,
         scale: f32,
         range: Range<usize>,
         report: &mut Report,
     ) -> Result<()> {
-        let Compressor { bucket, cpu, memory, message, .. } = self;
+        let Compressor { bucket, memory, message, .. } = self;
         let ranges = std::slice::from_ref(&range);
         let measured = if memory.residual.is_empty() {
             cpu.statistics(input.gradient, ranges)
@@ -131,13 +133,14 @@ impl Compressor {
     /// The residual of a unit, selected from as it is.
     fn draft_unit(
         &mut self,
+        cpu: &mut Cpu,
         number: usize,
         input: &Input<'_>,
         scale: f32,
         density: f64,
         report: &mut Report,
     ) -> Result<()> {
-        let Compressor { recipe, bucket, cpu, memory, units, message, .. } = self;
+        let Compressor { recipe, bucket, memory, units, message, .. } = self;
         let unit = &mut units[number];
         let mut mean_weight = 0.0;
         if unit.selector.needs_weights() {
@@ -161,13 +164,14 @@ impl Compressor {
     /// The spectrum of a unit's residual.
     fn draft_spectrum(
         &mut self,
+        cpu: &mut Cpu,
         number: usize,
         input: &Input<'_>,
         scale: f32,
         density: f64,
         report: &mut Report,
     ) -> Result<()> {
-        let Compressor { recipe, bucket, cpu, memory, units, spectrum, message, .. } = self;
+        let Compressor { recipe, bucket, memory, units, spectrum, message, .. } = self;
         let (unit, spectrum) = (&mut units[number], spectrum.as_mut().expect("a method with a transform"));
         let walk = memory.walk(input.gradient, None, scale, Score::Magnitude);
         let measured =

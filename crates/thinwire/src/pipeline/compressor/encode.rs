@@ -4,7 +4,7 @@ use super::draft::Message;
 use super::{Compressor, Input};
 use crate::Result;
 use crate::codec::{FrameWriter, Header, IndexChoice, SectionInput, ValueForm, value};
-use crate::kernels::Kernels;
+use crate::kernels::{Cpu, Kernels};
 use crate::pipeline::report::Report;
 
 impl Compressor {
@@ -54,8 +54,8 @@ impl Compressor {
     }
 
     /// The message is good: the memory forgets what was sent, and keeps what the codec lost.
-    pub(super) fn commit(&mut self) {
-        let Compressor { recipe, cpu, memory, spectrum, message, .. } = self;
+    pub(super) fn commit(&mut self, cpu: &mut Cpu) {
+        let Compressor { recipe, memory, spectrum, message, .. } = self;
         if !recipe.feedback {
             return;
         }

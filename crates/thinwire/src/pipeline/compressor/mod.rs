@@ -52,7 +52,6 @@ impl<'a> Input<'a> {
 pub struct Compressor {
     recipe: Recipe,
     bucket: Bucket,
-    cpu: Cpu,
     memory: Memory,
     dense: Vec<Range<usize>>,
     units: Vec<Unit>,
@@ -61,10 +60,9 @@ pub struct Compressor {
 }
 
 impl Compressor {
-    /// A compressor for `bucket`, with an empty memory, on `threads` threads.
-    pub fn new(recipe: Recipe, bucket: Bucket, threads: usize) -> Result<Compressor> {
+    /// A compressor for `bucket`, with an empty memory.
+    pub fn new(recipe: Recipe, bucket: Bucket) -> Result<Compressor> {
         recipe.check()?;
-        let cpu = Cpu::new(threads);
         let (dense, units) = divide(&recipe, &bucket);
         let spectrum = match (recipe.transform, units.first()) {
             (TransformKind::Fft { block }, Some(unit)) => Some(Spectrum::new(&unit.ranges, block)?),
@@ -72,8 +70,8 @@ impl Compressor {
         };
         // A method that sends everything has nothing to remember.
         let remembered = if recipe.selector.is_some() { bucket.len() } else { 0 };
-        let memory = Memory::new(&cpu, remembered, recipe.update());
-        Ok(Compressor { recipe, bucket, cpu, memory, dense, units, spectrum, message: Message::default() })
+        let memory = Memory::new(remembered, recipe.update());
+        Ok(Compressor { recipe, bucket, memory, dense, units, spectrum, message: Message::default() })
     }
 
     /// The recipe.
@@ -91,32 +89,32 @@ impl Compressor {
         &self.memory
     }
 
-    /// Bytes held beyond gradient, residual and momentum.
+    /// Bytes held beyond gradient, residual and momentum, and beyond the work space of the kernels.
     pub fn workspace_bytes(&self) -> usize {
-        self.cpu.workspace_bytes() + self.message.bytes() + self.spectrum.as_ref().map_or(0, Spectrum::bytes)
+        self.message.bytes() + self.spectrum.as_ref().map_or(0, Spectrum::bytes)
     }
 
-    /// Compresses one gradient: appends a frame to `frame`.
-    pub fn compress(&mut self, input: &Input<'_>, frame: &mut Vec<u8>) -> Result<Report> {
+    /// Compresses one gradient: appends a frame to `frame`. One `cpu` serves any number of compressors.
+    pub fn compress(&mut self, cpu: &mut Cpu, input: &Input<'_>, frame: &mut Vec<u8>) -> Result<Report> {
         self.bucket.check_len("gradient", input.gradient.len())?;
         if let Some(weights) = input.weights {
             self.bucket.check_len("weights", weights.len())?;
         }
         let begun = Instant::now();
         let mut report = Report { elements: self.bucket.len(), ..Report::default() };
-        let scale = self.scale(input)?;
+        let scale = self.scale(cpu, input)?;
         let density = self.recipe.warmup.density(self.recipe.density, input.progress);
 
         self.message.clear();
         let before = frame.len();
-        let drafted = self.draft(input, scale, density, &mut report);
+        let drafted = self.draft(cpu, input, scale, density, &mut report);
         let selected = Instant::now();
         if let Err(error) = drafted.and_then(|()| self.encode(input, frame, &mut report)) {
             frame.truncate(before);
-            self.withdraw(input, scale);
+            self.withdraw(cpu, input, scale);
             return Err(error);
         }
-        self.commit();
+        self.commit(cpu);
         report.select_time = selected - begun;
         report.encode_time = selected.elapsed();
         report.frame_bytes = frame.len() - before;
@@ -149,12 +147,12 @@ impl Compressor {
     }
 
     /// The factor on this step's gradient: the caller's, and local clipping.
-    fn scale(&mut self, input: &Input<'_>) -> Result<f32> {
+    fn scale(&self, cpu: &mut Cpu, input: &Input<'_>) -> Result<f32> {
         let Some(limit) = self.recipe.clip else { return Ok(input.scale) };
         let norm = match input.norm {
             Some(norm) => norm,
             None => {
-                let measured = self.cpu.statistics(input.gradient, &[0..self.bucket.len()]);
+                let measured = cpu.statistics(input.gradient, &[0..self.bucket.len()]);
                 measured.map_err(|found| non_finite(&self.bucket, "gradient", found))?.sum_squares.sqrt()
             }
         };
@@ -162,15 +160,15 @@ impl Compressor {
     }
 
     /// After an error: takes the gradient back out of everything it had entered.
-    fn withdraw(&mut self, input: &Input<'_>, scale: f32) {
+    fn withdraw(&mut self, cpu: &mut Cpu, input: &Input<'_>, scale: f32) {
         if self.memory.residual.is_empty() {
             return;
         }
         for draft in &self.message.drafts {
             let walk = self.memory.walk(input.gradient, None, scale, Score::Magnitude);
             match draft.unit {
-                Some(number) => self.cpu.withdraw(walk, &self.units[number].ranges),
-                None => self.cpu.withdraw(walk, std::slice::from_ref(&draft.universe)),
+                Some(number) => cpu.withdraw(walk, &self.units[number].ranges),
+                None => cpu.withdraw(walk, std::slice::from_ref(&draft.universe)),
             }
         }
     }

@@ -1,11 +1,11 @@
 //! `thinwire bench select`: every selector with residual, against the plain pass `r += g`.
 
+mod report;
+
 use std::io::IsTerminal;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
-use serde::Serialize;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region};
 use thinwire::codec::{Frame, FrameWriter, Header, IndexChoice, SectionInput, ValueForm};
 use thinwire::kernels::{Cpu, Guess, Kernels, Update, Walk};
@@ -15,6 +15,8 @@ use thinwire::select::{
 };
 
 use super::gradients::Gradients;
+use crate::output;
+use report::{Codec, Figures, Outcome};
 
 /// Every selector with residual, in one run, against the plain pass `r += g` over the same memory.
 ///
@@ -57,44 +59,6 @@ struct Row {
     times: Vec<f64>,
     kept: Vec<usize>,
     allocations: usize,
-}
-
-/// What one row came to.
-#[derive(Debug, Serialize)]
-struct Figures {
-    selector: &'static str,
-    threads: usize,
-    median_ms: f64,
-    best_ms: f64,
-    /// Median time over the median of `r += g` on as many threads.
-    ratio: f64,
-    /// The speed-up of this many threads over one, divided by that of `r += g`.
-    scaling: f64,
-    asked: usize,
-    kept_least: usize,
-    kept_most: usize,
-    allocations_per_step: f64,
-    /// Memory beyond gradient and residual, as a part of the gradient.
-    workspace: f64,
-}
-
-#[derive(Debug, Serialize)]
-struct Codec {
-    index_bits: f64,
-    encode_ms: f64,
-    decode_ms: f64,
-    /// Encode and decode together, over the exact selector's time on one thread (or the first count given).
-    share_of_selection: f64,
-}
-
-#[derive(Debug, Serialize)]
-struct Outcome {
-    elements: usize,
-    density: f64,
-    steps: usize,
-    instructions: &'static str,
-    rows: Vec<Figures>,
-    codec: Codec,
 }
 
 fn selectors() -> Vec<(&'static str, bool, Box<dyn Select>)> {
@@ -153,12 +117,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     ensure!(steps > 0, "--steps 0: nothing would be measured; give at least 1");
     ensure!(arguments.threads.iter().all(|&t| t > 0), "--threads 0: give 1 or more, such as 1,2");
     let outcome = measure(arguments, warmup, steps)?;
-    if json {
-        println!("{}", serde_json::to_string_pretty(&outcome)?);
-    } else {
-        print(&outcome);
-    }
-    Ok(())
+    if json { output::print_json(&outcome) } else { output::print(&outcome.describe()) }
 }
 
 fn measure(arguments: &Arguments, warmup: usize, steps: usize) -> Result<Outcome> {
@@ -294,68 +253,4 @@ fn median(times: &[f64]) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted[sorted.len() / 2]
-}
-
-fn print(outcome: &Outcome) {
-    println!(
-        "{} elements, density {}, median of {} steps, {}",
-        outcome.elements, outcome.density, outcome.steps, outcome.instructions
-    );
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED);
-    table.set_header([
-        "selector",
-        "threads",
-        "ms",
-        "× r += g",
-        "scaling",
-        "kept",
-        "of k",
-        "allocations",
-        "memory",
-    ]);
-    for row in &outcome.rows {
-        let kept = if row.kept_least == row.kept_most {
-            format!("{}", row.kept_least)
-        } else {
-            format!("{}-{}", row.kept_least, row.kept_most)
-        };
-        let of_k = match row.asked {
-            0 => String::new(),
-            asked => format!(
-                "{:.2}-{:.2}",
-                row.kept_least as f64 / asked as f64,
-                row.kept_most as f64 / asked as f64
-            ),
-        };
-        table.add_row([
-            row.selector.to_owned(),
-            row.threads.to_string(),
-            format!("{:.2}", row.median_ms),
-            format!("{:.2}", row.ratio),
-            format!("{:.2}", row.scaling),
-            if row.asked == 0 { String::new() } else { kept },
-            of_k,
-            format!("{:.2}", row.allocations_per_step),
-            format!("{:.2} %", 100.0 * row.workspace),
-        ]);
-    }
-    for column in 1..9 {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    println!("{table}");
-    let codec = &outcome.codec;
-    println!(
-        "indices {:.2} bits each; encode {:.3} ms + decode {:.3} ms = {:.1} % of the exact selection's time",
-        codec.index_bits,
-        codec.encode_ms,
-        codec.decode_ms,
-        100.0 * codec.share_of_selection
-    );
-    println!(
-        "scaling: the gain from the threads over the gain that r += g gets; memory: beyond gradient and residual, \
-         as a part of the gradient; allocations: per step, after warming up"
-    );
 }
