@@ -1,15 +1,16 @@
 //! The few elements worth looking at: collected during the walk, in order of position.
 //!
-//! A candidate is kept as two words, its position and the bits of its score. Scores are never negative,
-//! so their bits order as they do, and `(score bits, !position)` as one 64-bit key orders candidates by
-//! score, ties to the lower position: the one order of the whole crate.
+//! A candidate is its position, its score and its value. Scores are never negative, so their bits order as
+//! they do, and `(score bits, !position)` as one 64-bit key orders candidates by score, ties to the lower
+//! position: the one order of the whole crate.
 
 use super::lanes::{Lanes, WIDTH};
 
 #[derive(Debug, Default, Clone)]
 pub(super) struct Candidates {
     positions: Vec<u32>,
-    scores: Vec<u32>,
+    scores: Vec<f32>,
+    values: Vec<f32>,
     len: usize,
     /// At least this many of the best are never thrown away.
     keep: usize,
@@ -21,8 +22,8 @@ pub(super) struct Candidates {
 /// The smallest score a candidate can have: zeros carry nothing and are never sent.
 const LEAST: f32 = f32::from_bits(1);
 
-fn key(position: u32, score: u32) -> u64 {
-    (score as u64) << 32 | !position as u64
+fn key(position: u32, score: f32) -> u64 {
+    (score.to_bits() as u64) << 32 | !position as u64
 }
 
 impl Candidates {
@@ -32,16 +33,14 @@ impl Candidates {
         self.len = 0;
         self.keep = keep;
         self.floor = floor.max(LEAST);
-        let wanted = expected + expected / 2 + 1024;
-        self.grow(wanted);
-        self.keys.clear();
-        self.keys.reserve(wanted);
+        self.grow(expected + expected / 2 + 1024);
     }
 
     fn grow(&mut self, wanted: usize) {
         if self.positions.len() < wanted {
             self.positions.resize(wanted, 0);
-            self.scores.resize(wanted, 0);
+            self.scores.resize(wanted, 0.0);
+            self.values.resize(wanted, 0.0);
         }
     }
 
@@ -57,8 +56,12 @@ impl Candidates {
         &self.positions[..self.len]
     }
 
-    pub fn scores(&self) -> &[u32] {
+    pub fn scores(&self) -> &[f32] {
         &self.scores[..self.len]
+    }
+
+    pub fn values(&self) -> &[f32] {
+        &self.values[..self.len]
     }
 
     /// Makes room for `more` elements. When the list has grown past twice what must be kept, the rest is
@@ -76,12 +79,14 @@ impl Candidates {
 
     /// Appends the lanes named by `mask`. [`make_room`](Self::make_room) must have been called.
     #[inline(always)]
-    pub fn push<L: Lanes>(&mut self, scores: L, mask: u16, first: u32) {
-        let end = self.len + WIDTH;
-        let positions: &mut [u32; WIDTH] =
-            (&mut self.positions[self.len..end]).try_into().expect("WIDTH long");
-        let bits: &mut [u32; WIDTH] = (&mut self.scores[self.len..end]).try_into().expect("WIDTH long");
-        scores.compress(mask, first, positions, bits);
+    pub fn push<L: Lanes>(&mut self, values: L, scores: L, mask: u16, first: u32) {
+        #[inline(always)]
+        fn tail<T>(list: &mut [T], len: usize) -> &mut [T; WIDTH] {
+            (&mut list[len..len + WIDTH]).try_into().expect("WIDTH long")
+        }
+        L::pack_positions(mask, first, tail(&mut self.positions, self.len));
+        scores.pack(mask, tail(&mut self.scores, self.len));
+        values.pack(mask, tail(&mut self.values, self.len));
         self.len += mask.count_ones() as usize;
     }
 
@@ -91,6 +96,7 @@ impl Candidates {
         self.grow(end);
         self.positions[self.len..end].copy_from_slice(later.positions());
         self.scores[self.len..end].copy_from_slice(later.scores());
+        self.values[self.len..end].copy_from_slice(later.values());
         self.len = end;
         self.floor = self.floor.max(later.floor);
         self.make_room(0);
@@ -98,7 +104,7 @@ impl Candidates {
 
     fn prune(&mut self, k: usize) {
         let last = if k == 0 {
-            self.scores().iter().copied().max().map_or(LEAST, f32::from_bits)
+            self.scores().iter().copied().fold(LEAST, f32::max)
         } else {
             f32::from_bits((self.cut(k) >> 32) as u32)
         };
@@ -113,6 +119,7 @@ impl Candidates {
     /// The key of the `k`-th best candidate, `1 <= k <= len`.
     fn cut(&mut self, k: usize) -> u64 {
         self.keys.clear();
+        self.keys.reserve(self.positions.len());
         let (positions, scores) = (&self.positions[..self.len], &self.scores[..self.len]);
         self.keys.extend(positions.iter().zip(scores).map(|(&p, &s)| key(p, s)));
         *self.keys.select_nth_unstable(self.len - k).1
@@ -127,57 +134,51 @@ impl Candidates {
             return f32::from_bits((cut >> 32) as u32);
         }
         self.len = self.len.min(k);
-        self.scores().iter().copied().min().map_or(0.0, f32::from_bits)
+        self.scores().iter().copied().min_by(f32::total_cmp).unwrap_or(0.0)
     }
 
-    /// Keeps the candidates whose score passes; asked in order of position.
-    pub fn retain_with(&mut self, mut keep: impl FnMut(f32) -> bool) {
-        self.retain(|_, score| keep(f32::from_bits(score)));
-    }
-
-    /// Puts other elements, which were chosen without a score, in place of the candidates.
-    pub fn replace(&mut self, positions: impl Iterator<Item = u32>) {
-        self.len = 0;
-        for position in positions {
-            self.grow(self.len + 1);
-            self.positions[self.len] = position;
-            self.len += 1;
-        }
-    }
-
-    fn retain(&mut self, mut keep: impl FnMut(u32, u32) -> bool) {
+    /// Keeps the candidates for which `keep(position, score)` holds; asked in order of position.
+    pub fn retain(&mut self, mut keep: impl FnMut(u32, f32) -> bool) {
         let mut kept = 0;
         for i in 0..self.len {
-            let (position, score) = (self.positions[i], self.scores[i]);
+            let (position, score, value) = (self.positions[i], self.scores[i], self.values[i]);
             // Written whether kept or not: no branch to mispredict.
             self.positions[kept] = position;
             self.scores[kept] = score;
+            self.values[kept] = value;
             kept += keep(position, score) as usize;
         }
         self.len = kept;
     }
 
+    /// Puts other elements, which were chosen without a score, in place of the candidates.
+    pub fn replace(&mut self, elements: impl Iterator<Item = (u32, f32)>) {
+        self.len = 0;
+        for (position, value) in elements {
+            if self.len == self.positions.len() {
+                self.grow(2 * self.len + 16);
+            }
+            self.positions[self.len] = position;
+            self.values[self.len] = value;
+            self.len += 1;
+        }
+    }
+
     /// How many have a score above `threshold`.
     pub fn count_above(&self, threshold: f32) -> usize {
-        let bits = threshold_bits(threshold);
-        self.scores().iter().filter(|&&score| score as i64 > bits).count()
+        self.scores().iter().filter(|&&score| score > threshold).count()
     }
 
     /// Keeps those with a score above `threshold`.
     pub fn retain_above(&mut self, threshold: f32) {
-        let bits = threshold_bits(threshold);
-        self.retain(|_, score| score as i64 > bits);
+        self.retain(|_, score| score > threshold);
     }
 
     /// Bytes held, for the reports.
     pub fn bytes(&self) -> usize {
-        4 * (self.positions.capacity() + self.scores.capacity()) + 8 * self.keys.capacity()
+        4 * (self.positions.capacity() + self.scores.capacity() + self.values.capacity())
+            + 8 * self.keys.capacity()
     }
-}
-
-/// A threshold as a number comparable with score bits; below zero lets everything pass.
-fn threshold_bits(threshold: f32) -> i64 {
-    if threshold < 0.0 { -1 } else { threshold.to_bits() as i64 }
 }
 
 #[cfg(test)]
@@ -194,7 +195,7 @@ mod tests {
             lanes[..sixteen.len()].copy_from_slice(sixteen);
             let lanes = Portable::load(&lanes);
             let mask = lanes.not_below(Portable::splat(list.floor()));
-            list.push(lanes, mask, (at * WIDTH) as u32);
+            list.push(lanes, lanes, mask, (at * WIDTH) as u32);
         }
         list
     }

@@ -142,8 +142,9 @@ impl Cpu {
             self.parts.resize_with(parts, Part::default);
         }
         for (number, part) in self.parts[..parts].iter_mut().enumerate() {
-            // The first part will hold what all of them found.
-            let share = if number == 0 { keep } else { keep.div_ceil(parts) };
+            // The first part will hold what all of them found. What is large often stands close together, so
+            // the others get room for several times their share.
+            let share = if number == 0 { keep } else { keep.min(keep.div_ceil(parts) * 4) };
             part.candidates.begin(keep, share, floor);
         }
         tile(ranges, &mut self.tiles);

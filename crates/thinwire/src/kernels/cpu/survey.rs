@@ -18,12 +18,12 @@ pub struct CpuSurvey<'a> {
     statistics: Statistics,
     /// The best this many are surely among the candidates.
     expect: usize,
-    /// For the guess: what the walk found, and the deepest that was needed.
-    found: usize,
-    found_from: f32,
+    /// For the guess: how many the walk found from which score on, whether that was too few, the most that
+    /// had to be at hand, and the deepest point of the tail that is known.
+    found: (usize, f32),
     missed: bool,
     needed: usize,
-    score_needed: f32,
+    known: (usize, f32),
 }
 
 impl<'a> CpuSurvey<'a> {
@@ -48,11 +48,10 @@ impl<'a> CpuSurvey<'a> {
             guess,
             statistics,
             expect,
-            found: 0,
-            found_from: 0.0,
+            found: (0, 0.0),
             missed: false,
             needed: 0,
-            score_needed: 0.0,
+            known: (0, 0.0),
         };
         survey.note_found();
         Ok(survey)
@@ -64,12 +63,14 @@ impl<'a> CpuSurvey<'a> {
 
     fn note_found(&mut self) {
         let list = &self.cpu.parts[0].candidates;
-        (self.found, self.found_from) = (list.len(), list.floor());
+        self.found = (list.len(), list.floor());
     }
 
-    fn note_needed(&mut self, count: usize, score: f32) {
-        if count > self.needed {
-            (self.needed, self.score_needed) = (count, score);
+    /// Notes that `count` elements lie from `score` on.
+    fn note_known(&mut self, count: usize, score: f32) {
+        self.needed = self.needed.max(count);
+        if count > self.known.0 {
+            self.known = (count, score);
         }
     }
 
@@ -185,12 +186,10 @@ impl Survey for CpuSurvey<'_> {
     fn count_above(&mut self, threshold: f32, enough: usize) -> usize {
         let count = self.reach(threshold, enough);
         if count <= enough {
-            self.note_needed(count, threshold);
+            self.note_known(count, threshold);
         } else {
-            // To know that there are too many, one more than enough had to be at hand; about where it lies
-            // is read off the tail.
-            let beyond = self.found as f32 / (enough + 1) as f32;
-            self.note_needed(enough + 1, self.found_from * beyond.powf(1.0 / self.guess.steepness));
+            // To know that there are too many, one more than enough had to be at hand.
+            self.needed = self.needed.max(enough + 1);
         }
         count
     }
@@ -210,7 +209,7 @@ impl Survey for CpuSurvey<'_> {
 
     fn keep_above(&mut self, threshold: f32) {
         let count = self.reach(threshold, self.statistics.count);
-        self.note_needed(count, threshold);
+        self.note_known(count, threshold);
         self.list().retain_above(threshold);
     }
 
@@ -218,13 +217,13 @@ impl Survey for CpuSurvey<'_> {
         self.reach_top(k);
         let lowest = self.list().retain_best(k);
         let kept = self.list().len();
-        self.note_needed(kept, lowest);
+        self.note_known(kept, lowest);
         lowest
     }
 
     fn keep_band(&mut self, upper: f32, lower: f32, k: usize, start: f64) {
         let above_lower = self.reach(lower, self.statistics.count);
-        self.note_needed(above_lower, lower);
+        self.note_known(above_lower, lower);
         let list = self.list();
         let above = list.count_above(upper);
         let band = list.count_above(lower) - above;
@@ -232,7 +231,7 @@ impl Survey for CpuSurvey<'_> {
         let first = ((band - room) as f64 * start).round() as usize;
         list.retain_above(lower);
         let mut seen = 0;
-        list.retain_with(|score| {
+        list.retain(|_, score| {
             if score > upper {
                 return true;
             }
@@ -244,15 +243,17 @@ impl Survey for CpuSurvey<'_> {
     fn keep_positions(&mut self, positions: &[u32]) {
         let mut ranges = self.ranges.iter();
         let (mut start, mut before, mut end) = (0, 0, 0);
-        let in_bucket = positions.iter().map(|&position| {
+        let residual = &*self.walk.residual;
+        let elements = positions.iter().map(|&position| {
             while position as usize >= end {
                 let range = ranges.next().expect("a position inside the unit");
                 (start, before) = (range.start, end);
                 end += range.len();
             }
-            (start + position as usize - before) as u32
+            let in_bucket = start + position as usize - before;
+            (in_bucket as u32, residual[in_bucket])
         });
-        self.cpu.parts[0].candidates.replace(in_bucket);
+        self.cpu.parts[0].candidates.replace(elements);
     }
 
     fn kept(&self) -> usize {
@@ -260,11 +261,11 @@ impl Survey for CpuSurvey<'_> {
     }
 
     fn finish(self, positions: &mut Vec<u32>, values: &mut Vec<f32>) {
-        let kept = self.cpu.parts[0].candidates.positions();
-        positions.reserve(self.expect.max(kept.len()));
-        values.reserve(self.expect.max(kept.len()));
-        positions.extend_from_slice(kept);
-        values.extend(kept.iter().map(|&position| self.walk.residual[position as usize]));
-        self.guess.learn(self.needed, self.score_needed, self.found, self.found_from, self.missed);
+        let list = &self.cpu.parts[0].candidates;
+        positions.reserve(self.expect.max(list.len()));
+        values.reserve(self.expect.max(list.len()));
+        positions.extend_from_slice(list.positions());
+        values.extend_from_slice(list.values());
+        self.guess.learn(self.needed, self.known, self.found, self.missed);
     }
 }

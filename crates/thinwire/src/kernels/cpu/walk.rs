@@ -217,7 +217,7 @@ fn group<L: Lanes, R: Recipe, const RELATIVE: bool, const COUNT: usize>(
                 }
             };
             if mask != 0 {
-                candidates.push(scores, mask, (at.first + j * WIDTH) as u32);
+                candidates.push(values[j], scores, mask, (at.first + j * WIDTH) as u32);
             }
         }
     }

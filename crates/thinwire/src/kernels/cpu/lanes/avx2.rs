@@ -85,11 +85,17 @@ impl Lanes for Avx2 {
         unsafe { (_mm256_movemask_ps(self.0) | _mm256_movemask_ps(self.1) << 8) as u16 }
     }
 
+    // AVX2 has no compress; the rare lanes that pass go one by one.
+
     #[inline(always)]
-    fn compress(self, mask: u16, first: u32, positions: &mut [u32; WIDTH], bits: &mut [u32; WIDTH]) {
-        // AVX2 has no compress; the rare lanes that pass go one by one.
+    fn pack(self, mask: u16, to: &mut [f32; WIDTH]) {
         let mut lanes = [0.0; WIDTH];
         self.store(&mut lanes);
-        Portable::load(&lanes).compress(mask, first, positions, bits);
+        Portable::load(&lanes).pack(mask, to);
+    }
+
+    #[inline(always)]
+    fn pack_positions(mask: u16, first: u32, to: &mut [u32; WIDTH]) {
+        Portable::pack_positions(mask, first, to);
     }
 }

@@ -75,17 +75,21 @@ impl Lanes for Avx512 {
         unsafe { _mm512_cmplt_epi32_mask(_mm512_castps_si512(self.0), _mm512_setzero_si512()) }
     }
 
+    // Compression happens in the register because compressing straight to memory is slow on Zen 4.
+
     #[inline(always)]
-    fn compress(self, mask: u16, first: u32, positions: &mut [u32; WIDTH], bits: &mut [u32; WIDTH]) {
-        // SAFETY: as in `apply`; both unaligned stores lie inside their arrays. The compression happens
-        // in the register because compressing straight to memory is slow on Zen 4.
+    fn pack(self, mask: u16, to: &mut [f32; WIDTH]) {
+        apply!(_mm512_maskz_compress_ps, mask, self.0).store(to);
+    }
+
+    #[inline(always)]
+    fn pack_positions(mask: u16, first: u32, to: &mut [u32; WIDTH]) {
+        // SAFETY: as in `apply`; the unaligned store lies inside the array.
         unsafe {
             let lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
             let position = _mm512_add_epi32(lane, _mm512_set1_epi32(first as i32));
             let packed = _mm512_maskz_compress_epi32(mask, position);
-            _mm512_storeu_si512(positions.as_mut_ptr().cast(), packed);
-            let packed = _mm512_maskz_compress_epi32(mask, _mm512_castps_si512(self.0));
-            _mm512_storeu_si512(bits.as_mut_ptr().cast(), packed);
+            _mm512_storeu_si512(to.as_mut_ptr().cast(), packed);
         }
     }
 }

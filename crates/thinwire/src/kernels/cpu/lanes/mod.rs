@@ -30,9 +30,10 @@ pub(super) trait Lanes: Copy {
     fn not_below(self, floor: Self) -> u16;
     /// One bit per lane whose sign bit is set.
     fn signs(self) -> u16;
-    /// Writes the lanes named by `mask`, packed to the front, with their positions; what lies behind them
-    /// in the two arrays is unspecified.
-    fn compress(self, mask: u16, first: u32, positions: &mut [u32; WIDTH], bits: &mut [u32; WIDTH]);
+    /// Writes the lanes named by `mask`, packed to the front; what lies behind them is unspecified.
+    fn pack(self, mask: u16, to: &mut [f32; WIDTH]);
+    /// Writes the numbers of the lanes named by `mask`, counted from `first`, in the same way.
+    fn pack_positions(mask: u16, first: u32, to: &mut [u32; WIDTH]);
 }
 
 #[cfg(test)]
@@ -81,12 +82,18 @@ mod tests {
         ];
         for floor in [0.0, 1e-45, 1.0, f32::MAX] {
             let mask = a.abs().not_below(L::splat(floor));
-            let (mut positions, mut scores) = ([0; WIDTH], [0; WIDTH]);
-            a.abs().compress(mask, 100, &mut positions, &mut scores);
+            let (mut positions, mut packed) = ([0; WIDTH], [0.0; WIDTH]);
+            L::pack_positions(mask, 100, &mut positions);
+            a.pack(mask, &mut packed);
             let kept = mask.count_ones() as usize;
             positions[kept..].fill(0);
-            scores[kept..].fill(0);
-            rows.extend([positions, scores, [mask as u32; WIDTH], [a.signs() as u32 & !(1 << 10); WIDTH]]);
+            packed[kept..].fill(0.0);
+            rows.extend([
+                positions,
+                bits(L::load(&packed)),
+                [mask as u32; WIDTH],
+                [a.signs() as u32 & !(1 << 10); WIDTH],
+            ]);
         }
         rows
     }

@@ -15,6 +15,16 @@ fn mask(test: impl Fn(usize) -> bool) -> u16 {
     (0..WIDTH).fold(0, |bits, lane| bits | (test(lane) as u16) << lane)
 }
 
+/// The numbers of the bits that are set.
+#[inline(always)]
+fn lanes(mut mask: u16) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let lane = mask.trailing_zeros();
+        mask &= mask.wrapping_sub(1);
+        (lane < WIDTH as u32).then_some(lane)
+    })
+}
+
 impl Lanes for Portable {
     #[inline(always)]
     fn splat(x: f32) -> Self {
@@ -74,14 +84,12 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    fn compress(self, mask: u16, first: u32, positions: &mut [u32; WIDTH], bits: &mut [u32; WIDTH]) {
-        let (mut left, mut at) = (mask, 0);
-        while left != 0 {
-            let lane = left.trailing_zeros();
-            positions[at] = first + lane;
-            bits[at] = self.0[lane as usize].to_bits();
-            at += 1;
-            left &= left - 1;
-        }
+    fn pack(self, mask: u16, to: &mut [f32; WIDTH]) {
+        lanes(mask).zip(to).for_each(|(lane, to)| *to = self.0[lane as usize]);
+    }
+
+    #[inline(always)]
+    fn pack_positions(mask: u16, first: u32, to: &mut [u32; WIDTH]) {
+        lanes(mask).zip(to).for_each(|(lane, to)| *to = first + lane);
     }
 }
