@@ -49,3 +49,8 @@ pub mod transform;
 
 pub use bucket::Bucket;
 pub use error::{Error, Result};
+
+/// The README's example is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

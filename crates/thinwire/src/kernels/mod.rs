@@ -160,15 +160,10 @@ pub struct NonFinite {
 pub trait Kernels {
     /// A borrowed run of `f32` in this device's memory; `[f32]` on the CPU.
     type Vector: ?Sized;
-    /// An owned one.
-    type Owned;
     /// The answer to [`survey`](Kernels::survey).
     type Survey<'a>: Survey
     where
         Self: 'a;
-
-    /// A vector of zeros.
-    fn zeros(&self, len: usize) -> Self::Owned;
 
     /// One walk over `ranges` of the bucket: accumulate, measure, and collect at least the `expect` best
     /// elements (fewer if fewer are non-zero). `guess` remembers from step to step where to cut.

@@ -20,7 +20,14 @@ impl Memory {
     /// An empty memory of `len` elements.
     pub fn new(len: usize, update: Update) -> Memory {
         let has_momentum = matches!(update, Update::HeavyBall(_) | Update::Nesterov(_));
-        Memory { residual: vec![0.0; len], momentum: vec![0.0; if has_momentum { len } else { 0 }], update }
+        // Written and not only asked for zeroed, so that the system hands out the pages now and not in the
+        // first step.
+        let zeros = |len| {
+            let mut zeros = Vec::with_capacity(len);
+            zeros.resize(len, 0.0);
+            zeros
+        };
+        Memory { residual: zeros(len), momentum: zeros(if has_momentum { len } else { 0 }), update }
     }
 
     /// The walk in which a gradient enters this memory.

@@ -4,7 +4,8 @@
 //! Departure: the exact top-k where the two thresholds stay far apart (see [`MsTopk`]).
 
 use super::common::{
-    INDEX, LAYERS_AND_MEMORY, VALUES, dense_one_dimensional, dense_up_to, density, scope, seed, sparse,
+    INDEX, LAYERS_AND_MEMORY, VALUES, as_published, dense_one_dimensional, dense_up_to, density, scope, seed,
+    sparse,
 };
 use super::{Kind, Method, Parameter, Parameters};
 use crate::Result;
@@ -20,6 +21,7 @@ const OWN: &[Parameter] = &[
         help: "bisections of the threshold",
     },
     seed(),
+    as_published(),
     scope("bucket"),
     dense_up_to("0"),
     dense_one_dimensional("false"),
@@ -37,5 +39,6 @@ pub(super) const METHOD: Method = Method {
 
 fn build(parameters: &Parameters) -> Result<Recipe> {
     let (rounds, seed) = (parameters.count("rounds") as usize, parameters.count("seed"));
-    sparse(parameters, Box::new(MsTopk { rounds, seed }), Exchange::Gathered)
+    let as_published = parameters.flag("as_published");
+    sparse(parameters, Box::new(MsTopk { rounds, seed, as_published }), Exchange::Gathered)
 }

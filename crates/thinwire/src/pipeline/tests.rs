@@ -337,3 +337,46 @@ fn odd_buckets_work_too() {
         }
     }
 }
+
+#[test]
+fn a_spectrum_that_overflows_is_an_error_and_leaves_the_memory_as_it_was() {
+    let bucket = Bucket::single("w", 5000).unwrap();
+    let mut compressor = Compressor::new(parse("fft").unwrap(), bucket).unwrap();
+    let mut frame = Vec::new();
+    let input = vec![3e38; 5000];
+    let error = compressor.compress(&mut Cpu::new(1), &Input::new(&input), &mut frame).unwrap_err();
+    assert!(matches!(error, Error::NonFinite { what: "the spectrum of the gradient", .. }), "{error}");
+    assert!(frame.is_empty() && compressor.memory().residual.iter().all(|&r| r == 0.0));
+}
+
+proptest::proptest! {
+    /// Any finite gradient, however extreme, gives a frame that decodes or an error; and after an error the
+    /// compressor works on.
+    #[test]
+    fn extreme_gradients_never_panic(
+        values in proptest::collection::vec(
+            proptest::num::f32::NORMAL | proptest::num::f32::SUBNORMAL | proptest::num::f32::ZERO,
+            1..300,
+        ),
+        spec in proptest::sample::select(SPECS),
+        scale in proptest::sample::select(&[1.0f32, 1e-30, 1e-10][..]),
+    ) {
+        let bucket = Bucket::new(0, [("a", vec![values.len() / 2]), ("b", vec![1, values.len().div_ceil(2)])]).unwrap();
+        let mut compressor = Compressor::new(parse(spec).unwrap(), bucket.clone()).unwrap();
+        let mut cpu = Cpu::new(1);
+        for step in 0..4 {
+            let gradient: Vec<f32> = values.iter().map(|x| x * scale * if step == 3 { 1e-30 } else { 1.0 }).collect();
+            let weights: Vec<f32> = values.iter().rev().copied().collect();
+            let progress = Progress { step, epoch: f64::INFINITY };
+            let input = Input { weights: Some(&weights), progress, ..Input::new(&gradient) };
+            let mut frame = Vec::new();
+            match compressor.compress(&mut cpu, &input, &mut frame) {
+                Ok(report) => {
+                    proptest::prop_assert!(report.kept <= bucket.len());
+                    proptest::prop_assert_eq!(receive(&compressor, &frame).len(), bucket.len());
+                }
+                Err(error) => proptest::prop_assert!(matches!(error, Error::NonFinite { .. }), "{}: {}", spec, error),
+            }
+        }
+    }
+}

@@ -9,18 +9,20 @@ use crate::kernels::Score;
 /// those between the two.
 ///
 /// Where the two sides stay far apart (equal magnitudes, fewer than `k` above the mean) the run would be
-/// arbitrary; from a band of more than `k` on, this selector keeps the exact top-k.
+/// arbitrary; from a band of more than `k` on, this selector keeps the exact top-k unless `as_published`.
 #[derive(Debug, Clone, Copy)]
 pub struct MsTopk {
     /// Bisections. Default 25.
     pub rounds: usize,
     /// Seed of the run's place. Default 0.
     pub seed: u64,
+    /// The paper's own behaviour, whatever lies between the two sides.
+    pub as_published: bool,
 }
 
 impl Default for MsTopk {
     fn default() -> Self {
-        MsTopk { rounds: 25, seed: 0 }
+        MsTopk { rounds: 25, seed: 0, as_published: false }
     }
 }
 
@@ -35,7 +37,7 @@ impl Select for MsTopk {
 
     fn select(&mut self, survey: &mut dyn Survey, k: usize, step: u64) {
         let (mean, max) = mean_and_max(survey, Score::Magnitude);
-        let far = 2 * k;
+        let far = if self.as_published { survey.len() } else { 2 * k };
         let (mut low, mut high) = (0.0, 1.0);
         let (mut upper, mut lower) = ((max as f32, 0), (0.0f32, usize::MAX));
         for _ in 0..self.rounds {
@@ -56,7 +58,7 @@ impl Select for MsTopk {
         }
         if upper.1 == k {
             survey.keep_above(upper.0);
-        } else if lower.1 <= far {
+        } else if self.as_published || lower.1 <= far {
             let start = mix(self.seed ^ mix(step)) as f64 / u64::MAX as f64;
             survey.keep_band(upper.0, lower.0, k, start);
         } else {

@@ -71,6 +71,7 @@ fn published() -> Vec<(&'static str, Box<dyn Select>)> {
         ("gaussian-k", Box::new(GaussianK { as_published: true })),
         ("threshold search", Box::new(published_search())),
         ("dgc", Box::new(DgcSampling::new(true))),
+        ("mstopk", Box::new(MsTopk { as_published: true, ..MsTopk::default() })),
     ]
 }
 

@@ -158,13 +158,13 @@ impl Cpu {
             None => spread(work, whole, tiles, 0, statistics, shares),
             Some(pool) => pool.install(|| spread(work, whole, tiles, 0, statistics, shares)),
         }
-        let (first, later) = self.parts[..parts].split_first_mut().expect("at least one part");
-        if let Some(found) = first_stop(std::slice::from_ref(first)).or_else(|| first_stop(later)) {
+        if let Some(found) = first_stop(&self.parts[..parts]) {
             if let Task::Update(update, scale) = task {
                 undo::undo(view, update, scale, &self.tiles, &self.parts[..parts]);
             }
             return Err(found);
         }
+        let (first, later) = self.parts[..parts].split_first_mut().expect("at least one part");
         for part in later {
             first.candidates.append(&part.candidates);
         }
@@ -176,12 +176,7 @@ impl Cpu {
 
 impl Kernels for Cpu {
     type Vector = [f32];
-    type Owned = Vec<f32>;
     type Survey<'a> = CpuSurvey<'a>;
-
-    fn zeros(&self, len: usize) -> Vec<f32> {
-        vec![0.0; len]
-    }
 
     fn survey<'a>(
         &'a mut self,

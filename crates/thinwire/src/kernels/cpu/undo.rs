@@ -26,6 +26,9 @@ pub(super) fn undo(mut view: View<'_>, update: Update, scale: f32, tiles: &[Rang
 
 /// Undoes one range of a walk.
 pub(super) fn undo_range(view: &mut View<'_>, update: Update, scale: f32, range: Range<usize>) {
+    if update == Update::Keep {
+        return;
+    }
     for i in range {
         take_out(view.gradient[i] * scale, &mut view.residual[i], view.momentum.get_mut(i), update);
     }
@@ -35,7 +38,7 @@ fn take_out(gradient: f32, residual: &mut f32, momentum: Option<&mut f32>, updat
     // With a coefficient of 0 the old momentum had no influence; 0 is as good as any.
     let divide = |x: f32, c: f32| if c == 0.0 { 0.0 } else { x / c };
     match (update, momentum) {
-        (Update::Keep, _) => {}
+        (Update::Keep, _) => unreachable!("nothing had entered"),
         (Update::Add, _) => *residual -= gradient,
         (Update::Replace, _) => *residual = 0.0,
         (Update::HeavyBall(c), Some(momentum)) => {
