@@ -56,6 +56,8 @@ struct Row {
     guess: Guess,
     positions: Vec<u32>,
     values: Vec<f32>,
+    /// Times of the plain pass just before each step, and of the steps, in milliseconds.
+    plain: Vec<f64>,
     times: Vec<f64>,
     kept: Vec<usize>,
     allocations: usize,
@@ -126,10 +128,8 @@ fn measure(arguments: &Arguments, warmup: usize, steps: usize) -> Result<Outcome
     let (mut gradient, mut weights) = (vec![0.0; elements], vec![0.0; elements]);
     source.weights(&mut weights);
     let mut rows: Vec<Row> = Vec::new();
-    let mut plain: Vec<(Cpu, Vec<f64>)> = Vec::new();
     let mut plain_residual = vec![0.0f32; elements];
     for &threads in &arguments.threads {
-        plain.push((Cpu::new(threads), Vec::new()));
         rows.extend(selectors().into_iter().map(|(name, cold, selector)| Row {
             name,
             cold,
@@ -139,6 +139,7 @@ fn measure(arguments: &Arguments, warmup: usize, steps: usize) -> Result<Outcome
             guess: Guess::default(),
             positions: Vec::new(),
             values: Vec::new(),
+            plain: Vec::new(),
             times: Vec::new(),
             kept: Vec::new(),
             allocations: 0,
@@ -149,18 +150,18 @@ fn measure(arguments: &Arguments, warmup: usize, steps: usize) -> Result<Outcome
             eprint!("\rstep {} of {}  ", step + 1, warmup + steps);
         }
         source.fill(step as u64, &mut gradient);
-        for (cpu, times) in &mut plain {
-            let begun = Instant::now();
-            cpu.accumulate_only(&gradient, &mut plain_residual);
-            times.push(begun.elapsed().as_secs_f64() * 1e3);
-        }
         for row in &mut rows {
+            // The plain pass is timed just before each selector, so that both meet the machine in one mood.
+            let begun = Instant::now();
+            row.cpu.accumulate_only(&gradient, &mut plain_residual);
+            let plain = begun.elapsed().as_secs_f64() * 1e3;
             let k = row.selector.quota(elements, density);
             let region = Region::new(&INSTRUMENTED_SYSTEM);
             let time = row.step(&gradient, &weights, k, step as u64)?;
             let change = region.change();
             if step >= warmup {
                 row.allocations += change.allocations + change.reallocations;
+                row.plain.push(plain);
                 row.times.push(time);
                 row.kept.push(row.positions.len());
             }
@@ -169,48 +170,60 @@ fn measure(arguments: &Arguments, warmup: usize, steps: usize) -> Result<Outcome
     if std::io::stderr().is_terminal() {
         eprint!("\r                    \r");
     }
-    let plain: Vec<f64> = plain.into_iter().map(|(_, times)| median(&times[warmup..])).collect();
-    let counts = rows.len() / plain.len();
     let codec = measure_codec(&rows[0], elements)?;
-    let mut figures = Vec::new();
-    for (at, &threads) in arguments.threads.iter().enumerate() {
-        figures.push(Figures {
-            selector: "r += g",
-            threads,
-            median_ms: plain[at],
-            best_ms: plain[at],
-            ratio: 1.0,
-            scaling: 1.0,
-            asked: 0,
-            kept_least: 0,
-            kept_most: 0,
-            allocations_per_step: 0.0,
-            workspace: 0.0,
-        });
-        for number in 0..counts {
-            let (row, first) = (&rows[at * counts + number], &rows[number]);
-            let gain = median(&first.times) / median(&row.times);
-            figures.push(Figures {
-                selector: row.name,
-                threads,
-                median_ms: median(&row.times),
-                best_ms: row.times.iter().copied().fold(f64::INFINITY, f64::min),
-                ratio: median(&row.times) / plain[at],
-                scaling: gain / (plain[0] / plain[at]),
-                asked: row.selector.quota(elements, density),
-                kept_least: row.kept.iter().copied().min().unwrap_or(0),
-                kept_most: row.kept.iter().copied().max().unwrap_or(0),
-                allocations_per_step: row.allocations as f64 / steps as f64,
-                workspace: workspace(row) as f64 / (4 * elements) as f64,
-            });
-        }
-    }
     let instructions = rows[0].cpu.instructions();
+    let of_one_count = rows.len() / arguments.threads.len();
+    let mut figures = Vec::new();
+    for group in rows.chunks(of_one_count) {
+        figures.push(plain_figures(group));
+        figures.extend(group.iter().zip(&rows).map(|(row, first)| row.figures(first, elements, density)));
+    }
     Ok(Outcome { elements, density, steps, instructions, rows: figures, codec })
 }
 
-fn workspace(row: &Row) -> usize {
-    row.cpu.workspace_bytes() + 4 * (row.positions.capacity() + row.values.capacity())
+/// The plain pass, over all its runs on one number of threads.
+fn plain_figures(group: &[Row]) -> Figures {
+    let times: Vec<f64> = group.iter().flat_map(|row| &row.plain).copied().collect();
+    Figures {
+        selector: "r += g",
+        threads: group[0].cpu.threads(),
+        median_ms: median(&times),
+        best_ms: least(&times),
+        ratio: 1.0,
+        scaling: 1.0,
+        asked: 0,
+        kept_least: 0,
+        kept_most: 0,
+        allocations_per_step: 0.0,
+        workspace: 0.0,
+    }
+}
+
+impl Row {
+    /// What the row came to. `first` is the same selector on the first number of threads.
+    fn figures(&self, first: &Row, elements: usize, density: f64) -> Figures {
+        let ratios: Vec<f64> = self.times.iter().zip(&self.plain).map(|(time, plain)| time / plain).collect();
+        let gain = median(&first.times) / median(&self.times);
+        let plain_gain = median(&first.plain) / median(&self.plain);
+        let workspace = self.cpu.workspace_bytes() + 4 * (self.positions.capacity() + self.values.capacity());
+        Figures {
+            selector: self.name,
+            threads: self.cpu.threads(),
+            median_ms: median(&self.times),
+            best_ms: least(&self.times),
+            ratio: median(&ratios),
+            scaling: gain / plain_gain,
+            asked: self.selector.quota(elements, density),
+            kept_least: self.kept.iter().copied().min().unwrap_or(0),
+            kept_most: self.kept.iter().copied().max().unwrap_or(0),
+            allocations_per_step: self.allocations as f64 / self.times.len() as f64,
+            workspace: workspace as f64 / (4 * elements) as f64,
+        }
+    }
+}
+
+fn least(times: &[f64]) -> f64 {
+    times.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
 /// Encodes and decodes what a row kept last.

@@ -11,9 +11,9 @@ pub(super) struct Figures {
     pub threads: usize,
     pub median_ms: f64,
     pub best_ms: f64,
-    /// Median time over the median of `r += g` on as many threads.
+    /// Time over that of `r += g` on as many threads just before it, the median of all steps.
     pub ratio: f64,
-    /// The speed-up of this many threads over one, divided by that of `r += g`.
+    /// The speed-up over the first number of threads given, divided by that of `r += g`.
     pub scaling: f64,
     pub asked: usize,
     pub kept_least: usize,

@@ -17,7 +17,7 @@ pub use survey::CpuSurvey;
 const WORTH_SHARING: usize = 1 << 16;
 
 /// Shares handed out per thread, so that a thread that starts late does not hold up the rest.
-const SHARES: usize = 4;
+const SHARES: usize = 2;
 
 /// Which instructions the walks use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,11 +141,8 @@ impl Cpu {
         if self.parts.len() < parts {
             self.parts.resize_with(parts, Part::default);
         }
-        for (number, part) in self.parts[..parts].iter_mut().enumerate() {
-            // The first part will hold what all of them found. What is large often stands close together, so
-            // the others get room for several times their share.
-            let share = if number == 0 { keep } else { keep.min(keep.div_ceil(parts) * 4) };
-            part.candidates.begin(keep, share, floor);
+        for part in &mut self.parts[..parts] {
+            part.candidates.begin(keep, floor);
         }
         tile(ranges, &mut self.tiles);
         self.statistics.clear();

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::candidates::Candidates;
-use super::walk::{Add, HeavyBall, Nesterov, Read, Recipe, Replace, Stop, Strip, walk};
+use super::walk::{Accumulate, Add, HeavyBall, Nesterov, Read, Replace, Stop, Strip, walk};
 use super::{InstructionSet, lanes};
 use crate::kernels::{NonFinite, Score, Statistics, Update, Walk};
 
@@ -189,22 +189,22 @@ impl Work {
         }
     }
 
-    fn choose<R: Recipe>(
+    fn choose<R: Accumulate>(
         self,
-        recipe: R,
+        how: R,
         strip: Strip<'_>,
         list: &mut Candidates,
     ) -> Result<Statistics, Stop> {
         match self.score {
-            Score::Relative { .. } => compiled::<R, true>(self.set, recipe, self.score, strip, list),
-            _ => compiled::<R, false>(self.set, recipe, self.score, strip, list),
+            Score::Relative { .. } => compiled::<R, true>(self.set, how, self.score, strip, list),
+            _ => compiled::<R, false>(self.set, how, self.score, strip, list),
         }
     }
 }
 
-fn compiled<R: Recipe, const RELATIVE: bool>(
+fn compiled<R: Accumulate, const RELATIVE: bool>(
     set: InstructionSet,
-    recipe: R,
+    how: R,
     score: Score,
     strip: Strip<'_>,
     list: &mut Candidates,
@@ -212,30 +212,30 @@ fn compiled<R: Recipe, const RELATIVE: bool>(
     #[cfg(target_arch = "x86_64")]
     {
         #[target_feature(enable = "avx512f")]
-        fn avx512<R: Recipe, const RELATIVE: bool>(
-            recipe: R,
+        fn avx512<R: Accumulate, const RELATIVE: bool>(
+            how: R,
             score: Score,
             strip: Strip<'_>,
             list: &mut Candidates,
         ) -> Result<Statistics, Stop> {
-            walk::<lanes::avx512::Avx512, R, RELATIVE>(recipe, score, strip, list)
+            walk::<lanes::avx512::Avx512, R, RELATIVE>(how, score, strip, list)
         }
         #[target_feature(enable = "avx2")]
-        fn avx2<R: Recipe, const RELATIVE: bool>(
-            recipe: R,
+        fn avx2<R: Accumulate, const RELATIVE: bool>(
+            how: R,
             score: Score,
             strip: Strip<'_>,
             list: &mut Candidates,
         ) -> Result<Statistics, Stop> {
-            walk::<lanes::avx2::Avx2, R, RELATIVE>(recipe, score, strip, list)
+            walk::<lanes::avx2::Avx2, R, RELATIVE>(how, score, strip, list)
         }
         match set {
             // SAFETY: `InstructionSet::detect` makes these two only when the machine has them.
-            InstructionSet::Avx512 => return unsafe { avx512::<R, RELATIVE>(recipe, score, strip, list) },
+            InstructionSet::Avx512 => return unsafe { avx512::<R, RELATIVE>(how, score, strip, list) },
             // SAFETY: as above.
-            InstructionSet::Avx2 => return unsafe { avx2::<R, RELATIVE>(recipe, score, strip, list) },
+            InstructionSet::Avx2 => return unsafe { avx2::<R, RELATIVE>(how, score, strip, list) },
             InstructionSet::Portable => {}
         }
     }
-    walk::<lanes::portable::Portable, R, RELATIVE>(recipe, score, strip, list)
+    walk::<lanes::portable::Portable, R, RELATIVE>(how, score, strip, list)
 }

@@ -135,10 +135,10 @@ fn score_of(walk: &Walk<'_, [f32]>, position: usize, accumulated: f32) -> f32 {
 ///
 /// Without it the first step would still be right, but slower and with longer lists.
 fn sampled_floor(walk: &Walk<'_, [f32]>, ranges: &[Range<usize>], expect: usize) -> f32 {
-    const SAMPLE: usize = 1 << 15;
     let elements: usize = ranges.iter().map(Range::len).sum();
-    let tail = (SAMPLE as f64 * expect as f64 / elements as f64 * 1.5) as usize + 8;
-    if elements < 8 * SAMPLE || tail > SAMPLE / 4 || expect == 0 {
+    let size = (elements / 256).clamp(4096, 1 << 15);
+    let tail = (size as f64 * expect as f64 / elements as f64 * 1.5) as usize + 8;
+    if elements < 16 * size || tail > size / 4 || expect == 0 {
         return 0.0;
     }
     let momentum = |position: usize| walk.momentum.as_deref().map_or(0.0, |momentum| momentum[position]);
@@ -155,8 +155,8 @@ fn sampled_floor(walk: &Walk<'_, [f32]>, ranges: &[Range<usize>], expect: usize)
         score_of(walk, position, accumulated)
     };
     // Runs of one cache line, evenly spaced.
-    let stride = elements / (SAMPLE / 16);
-    let mut scores: Vec<f32> = Vec::with_capacity(SAMPLE + 16);
+    let stride = elements / (size / 16);
+    let mut scores: Vec<f32> = Vec::with_capacity(size + 32);
     let (mut before, mut next) = (0, 0);
     for range in ranges {
         while next < before + range.len() {

@@ -17,7 +17,7 @@ type Sixteen = [f32; WIDTH];
 
 /// How the accumulated value is made from gradient, residual and momentum. The flags say which of them
 /// are read and written, so that each walk touches only the memory it needs.
-pub(super) trait Recipe: Copy {
+pub(super) trait Accumulate: Copy {
     const RESIDUAL: bool = true;
     const MOMENTUM: bool = false;
     const WRITES: bool = true;
@@ -30,7 +30,7 @@ pub(super) struct Add {
     pub scale: f32,
 }
 
-impl Recipe for Add {
+impl Accumulate for Add {
     #[inline(always)]
     fn make<L: Lanes>(self, gradient: L, residual: L, momentum: L) -> (L, L) {
         (residual.add(gradient.mul(L::splat(self.scale))), momentum)
@@ -42,7 +42,7 @@ pub(super) struct Replace {
     pub scale: f32,
 }
 
-impl Recipe for Replace {
+impl Accumulate for Replace {
     const RESIDUAL: bool = false;
     #[inline(always)]
     fn make<L: Lanes>(self, gradient: L, _: L, momentum: L) -> (L, L) {
@@ -56,7 +56,7 @@ pub(super) struct HeavyBall {
     pub coefficient: f32,
 }
 
-impl Recipe for HeavyBall {
+impl Accumulate for HeavyBall {
     const MOMENTUM: bool = true;
     #[inline(always)]
     fn make<L: Lanes>(self, gradient: L, residual: L, momentum: L) -> (L, L) {
@@ -72,7 +72,7 @@ pub(super) struct Nesterov {
     pub coefficient: f32,
 }
 
-impl Recipe for Nesterov {
+impl Accumulate for Nesterov {
     const MOMENTUM: bool = true;
     #[inline(always)]
     fn make<L: Lanes>(self, gradient: L, residual: L, momentum: L) -> (L, L) {
@@ -86,7 +86,7 @@ impl Recipe for Nesterov {
 #[derive(Clone, Copy)]
 pub(super) struct Read;
 
-impl Recipe for Read {
+impl Accumulate for Read {
     const RESIDUAL: bool = false;
     const WRITES: bool = false;
     #[inline(always)]
@@ -163,8 +163,8 @@ struct Group<'a> {
 
 /// Makes, measures and tests one group; nothing is stored unless all of it is finite.
 #[inline(always)]
-fn group<L: Lanes, R: Recipe, const RELATIVE: bool, const COUNT: usize>(
-    recipe: R,
+fn group<L: Lanes, R: Accumulate, const RELATIVE: bool, const COUNT: usize>(
+    how: R,
     score: Score,
     at: Group<'_>,
     sums: &mut Sums<L>,
@@ -180,7 +180,7 @@ fn group<L: Lanes, R: Recipe, const RELATIVE: bool, const COUNT: usize>(
     for j in 0..COUNT {
         let residual = if R::RESIDUAL { L::load(&at.residual[j]) } else { zero };
         let momentum = if R::MOMENTUM { L::load(&at.momentum[j]) } else { zero };
-        (values[j], moments[j]) = recipe.make(L::load(&at.gradient[j]), residual, momentum);
+        (values[j], moments[j]) = how.make(L::load(&at.gradient[j]), residual, momentum);
         let magnitude = values[j].abs();
         sums.add(values[j], magnitude);
         let threshold = match score {
@@ -234,8 +234,8 @@ fn group<L: Lanes, R: Recipe, const RELATIVE: bool, const COUNT: usize>(
 
 /// Walks one strip. See the [module](self).
 #[inline(always)]
-pub(super) fn walk<L: Lanes, R: Recipe, const RELATIVE: bool>(
-    recipe: R,
+pub(super) fn walk<L: Lanes, R: Accumulate, const RELATIVE: bool>(
+    how: R,
     score: Score,
     strip: Strip<'_>,
     candidates: &mut Candidates,
@@ -261,9 +261,9 @@ pub(super) fn walk<L: Lanes, R: Recipe, const RELATIVE: bool>(
                 weights: if RELATIVE { weights[piece.clone()].as_chunks().0 } else { &[] },
             };
             let outcome = if registers == GROUP {
-                group::<L, R, RELATIVE, GROUP>(recipe, score, at, &mut sums, candidates)
+                group::<L, R, RELATIVE, GROUP>(how, score, at, &mut sums, candidates)
             } else {
-                group::<L, R, RELATIVE, 1>(recipe, score, at, &mut sums, candidates)
+                group::<L, R, RELATIVE, 1>(how, score, at, &mut sums, candidates)
             };
             outcome.map_err(|found| Stop { found, written: done })?;
             done = piece.end;
@@ -288,7 +288,7 @@ pub(super) fn walk<L: Lanes, R: Recipe, const RELATIVE: bool>(
             momentum: &mut moments,
             weights: &pad(if RELATIVE { &weights[tail.clone()] } else { &[] }, 1.0),
         };
-        group::<L, R, RELATIVE, 1>(recipe, score, at, &mut sums, candidates)
+        group::<L, R, RELATIVE, 1>(how, score, at, &mut sums, candidates)
             .map_err(|found| Stop { found, written: whole })?;
         if R::WRITES {
             residual[tail.clone()].copy_from_slice(&kept[0][..len - whole]);
