@@ -6,7 +6,7 @@
 //!
 //! The heart is [`Kernels::survey`]: one walk over memory that adds the gradient to what was kept, measures
 //! the result, and collects the few elements large enough to be worth sending. Every selector is then
-//! answered from those few elements (see [`Survey`](crate::select::Survey)).
+//! answered from those few elements (see [`Survey`]).
 
 pub mod cpu;
 
@@ -66,6 +66,21 @@ pub struct Walk<'a, V: ?Sized> {
     pub scale: f32,
     /// How elements are ranked.
     pub score: Score,
+}
+
+impl<'a, V: ?Sized> Walk<'a, V> {
+    /// Plain error feedback: `u = r + g`, ranked by magnitude.
+    pub fn new(gradient: &'a V, residual: &'a mut V) -> Walk<'a, V> {
+        Walk {
+            gradient,
+            residual,
+            momentum: None,
+            weights: None,
+            update: Update::Add,
+            scale: 1.0,
+            score: Score::Magnitude,
+        }
+    }
 }
 
 /// What one walk measures, in the same order of additions whatever the instruction set or thread count.
@@ -137,19 +152,16 @@ pub struct NonFinite {
 /// Where the arithmetic runs. See the [module](self) for the idea.
 ///
 /// ```
-/// use thinwire::kernels::{Cpu, Guess, Kernels, Score, Update, Walk};
+/// use thinwire::kernels::{Cpu, Guess, Kernels, Walk};
 /// use thinwire::select::Survey;
 ///
 /// let gradient = [0.1, -3.0, 0.2, 2.0];
 /// let mut residual = vec![0.0; 4];
 /// let mut cpu = Cpu::new(1);
 /// let mut guess = Guess::default();
-/// let walk = Walk {
-///     gradient: &gradient[..], residual: &mut residual[..], momentum: None, weights: None,
-///     update: Update::Add, scale: 1.0, score: Score::Magnitude,
-/// };
 /// let (mut positions, mut values) = (Vec::new(), Vec::new());
 /// let whole = [0..4];
+/// let walk = Walk::new(&gradient[..], &mut residual[..]);
 /// let mut survey = cpu.survey(walk, &whole, 2, &mut guess).unwrap();
 /// survey.keep_top(2);
 /// survey.finish(&mut positions, &mut values);

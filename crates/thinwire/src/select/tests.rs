@@ -3,7 +3,7 @@
 use super::plain::PlainSurvey;
 
 use super::*;
-use crate::kernels::{Cpu, Guess, Kernels, Update, Walk};
+use crate::kernels::{Cpu, Guess, Kernels, Walk};
 
 fn uniform(state: &mut u64) -> f64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -89,15 +89,7 @@ fn check(name: &str, selector: &dyn Select, input: &str, gradient: &[f32], densi
     let (mut positions, mut values) = (Vec::new(), Vec::new());
     for step in 0..if len > 100_000 { 3 } else { 7 } {
         let accumulated: Vec<f32> = residual.iter().zip(gradient).map(|(r, g)| r + g * 0.125).collect();
-        let walk = Walk {
-            gradient,
-            residual: &mut residual[..],
-            momentum: None,
-            weights: None,
-            update: Update::Add,
-            scale: 0.125,
-            score: on_cpu.score(0.0),
-        };
+        let walk = Walk { scale: 0.125, score: on_cpu.score(0.0), ..Walk::new(gradient, &mut residual[..]) };
         positions.clear();
         values.clear();
         let mut survey = cpu.survey(walk, &whole, on_cpu.expect(k), &mut guess).unwrap();
@@ -242,15 +234,7 @@ fn alternating_sides_send_one_sign_at_a_time() {
         for step in 0..4 {
             let side = selector.score(0.0);
             let mut guess = Guess::default();
-            let walk = Walk {
-                gradient: &gradient[..],
-                residual: &mut residual[..],
-                momentum: None,
-                weights: None,
-                update: Update::Add,
-                scale: 0.1,
-                score: side,
-            };
+            let walk = Walk { scale: 0.1, score: side, ..Walk::new(&gradient[..], &mut residual[..]) };
             let whole = [0..5_000];
             positions.clear();
             values.clear();
@@ -286,15 +270,7 @@ fn importance_holds_k_while_weights_and_gradients_move() {
         let score = selector.score(mean);
         let Score::Relative { guard } = score else { panic!() };
         let accumulated: Vec<f32> = residual.iter().zip(&gradient).map(|(r, g)| r + g).collect();
-        let walk = Walk {
-            gradient: &gradient[..],
-            residual: &mut residual[..],
-            momentum: None,
-            weights: Some(&weights[..]),
-            update: Update::Add,
-            scale: 1.0,
-            score,
-        };
+        let walk = Walk { weights: Some(&weights[..]), score, ..Walk::new(&gradient[..], &mut residual[..]) };
         let (mut positions, mut values) = (Vec::new(), Vec::new());
         let mut survey = cpu.survey(walk, &whole, selector.expect(k), &mut guess).unwrap();
         selector.select(&mut survey, k, step as u64);

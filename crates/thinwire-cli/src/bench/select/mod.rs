@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region};
 use thinwire::codec::{Frame, FrameWriter, Header, IndexChoice, SectionInput, ValueForm};
-use thinwire::kernels::{Cpu, Guess, Kernels, Update, Walk};
+use thinwire::kernels::{Cpu, Guess, Kernels, Walk};
 use thinwire::select::{
     BySize, DgcSampling, Exact, GaussianK, Importance, MsTopk, RandomK, Select, Survey, ThresholdSearch,
     Trimmed,
@@ -94,13 +94,9 @@ impl Row {
             false => 0.0,
         };
         let walk = Walk {
-            gradient,
-            residual: &mut self.residual[..],
-            momentum: None,
             weights: Some(weights),
-            update: Update::Add,
-            scale: 1.0,
             score: self.selector.score(mean_weight),
+            ..Walk::new(gradient, &mut self.residual[..])
         };
         let surveyed = self.cpu.survey(walk, &whole, self.selector.expect(k), &mut self.guess);
         let mut survey = surveyed.ok().context("the made gradients are finite")?;

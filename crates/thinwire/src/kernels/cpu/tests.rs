@@ -82,13 +82,12 @@ fn a_step_equals_its_plain_definition_on_every_set_and_thread_count() {
                     let (mut positions, mut values) = (Vec::new(), Vec::new());
                     let mut guess = Guess::default();
                     let walk = Walk {
-                        gradient: &gradient[..],
-                        residual: &mut residual[..],
                         momentum: Some(&mut momentum[..]),
                         weights: Some(&weights[..]),
                         update,
                         scale: 0.5,
                         score,
+                        ..Walk::new(&gradient[..], &mut residual[..])
                     };
                     let whole = [0..len];
                     let mut survey = cpu.survey(walk, &whole, k, &mut guess).unwrap();
@@ -127,15 +126,7 @@ fn a_wrong_guess_costs_time_and_never_the_result() {
         let mut cpu = Cpu::new(1);
         let mut residual = vec![0.0; len];
         let mut guess = Guess { floor, ..Guess::default() };
-        let walk = Walk {
-            gradient: &gradient[..],
-            residual: &mut residual[..],
-            momentum: None,
-            weights: None,
-            update: Update::Add,
-            scale: 1.0,
-            score: Score::Magnitude,
-        };
+        let walk = Walk::new(&gradient[..], &mut residual[..]);
         let (mut positions, mut values) = (Vec::new(), Vec::new());
         let mut survey = cpu.survey(walk, &whole, k, &mut guess).unwrap();
         survey.keep_top(k);
@@ -170,13 +161,10 @@ fn a_non_finite_value_is_found_first_and_the_memory_is_put_back() {
                     let (mut residual, mut momentum) = (before.clone(), moments.clone());
                     let mut guess = Guess::default();
                     let walk = Walk {
-                        gradient: &gradient[..],
-                        residual: &mut residual[..],
                         momentum: Some(&mut momentum[..]),
-                        weights: None,
                         update,
-                        scale: 1.0,
                         score: Score::Positive,
+                        ..Walk::new(&gradient[..], &mut residual[..])
                     };
                     let found = Cpu::new(threads).survey(walk, &whole, 10, &mut guess).unwrap_err();
                     assert_eq!(found.position, at);
@@ -192,15 +180,7 @@ fn a_non_finite_value_is_found_first_and_the_memory_is_put_back() {
 #[test]
 fn a_sum_that_overflows_is_an_error_too() {
     let mut residual = [f32::MAX];
-    let walk = Walk {
-        gradient: &[f32::MAX][..],
-        residual: &mut residual[..],
-        momentum: None,
-        weights: None,
-        update: Update::Add,
-        scale: 1.0,
-        score: Score::Magnitude,
-    };
+    let walk = Walk::new(&[f32::MAX][..], &mut residual[..]);
     let mut guess = Guess::default();
     let mut cpu = Cpu::new(1);
     let found = cpu.survey(walk, &[0..1], 1, &mut guess).unwrap_err();
@@ -228,15 +208,7 @@ proptest::proptest! {
         order.truncate(k);
         order.sort();
         let mut residual = vec![0.0; len];
-        let walk = Walk {
-            gradient: &gradient[..],
-            residual: &mut residual[..],
-            momentum: None,
-            weights: None,
-            update: Update::Add,
-            scale: 1.0,
-            score: Score::Magnitude,
-        };
+        let walk = Walk::new(&gradient[..], &mut residual[..]);
         let mut guess = Guess { floor, ..Guess::default() };
         let mut cpu = Cpu::new(threads);
         let whole = [0..len];

@@ -66,35 +66,38 @@ impl Message {
     }
 }
 
+/// What all parts of one step have in common.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step<'a> {
+    pub input: &'a Input<'a>,
+    /// The factor on the gradient.
+    pub scale: f32,
+    /// The density of this step.
+    pub density: f64,
+}
+
 impl Compressor {
     /// Accumulates and selects everything. Every draft in the message stands for a gradient that has entered
     /// the memory, also when this ends with an error.
-    pub(super) fn draft(
-        &mut self,
-        cpu: &mut Cpu,
-        input: &Input<'_>,
-        scale: f32,
-        density: f64,
-        report: &mut Report,
-    ) -> Result<()> {
+    pub(super) fn draft(&mut self, cpu: &mut Cpu, step: Step<'_>, report: &mut Report) -> Result<()> {
         // A method that warms up densely sends all layers dense. A transform asked for full density still
         // transforms: its codec is part of the method.
-        if density >= 1.0 && (self.recipe.density < 1.0 || self.spectrum.is_none()) {
+        if step.density >= 1.0 && (self.recipe.density < 1.0 || self.spectrum.is_none()) {
             let everything = 0..self.bucket.len();
             return if everything.is_empty() {
                 Ok(())
             } else {
-                self.draft_dense(cpu, input, scale, everything, report)
+                self.draft_dense(cpu, everything, step, report)
             };
         }
         for number in 0..self.dense.len() {
-            self.draft_dense(cpu, input, scale, self.dense[number].clone(), report)?;
+            self.draft_dense(cpu, self.dense[number].clone(), step, report)?;
         }
         for number in 0..self.units.len() {
             if self.spectrum.is_some() {
-                self.draft_spectrum(cpu, number, input, scale, density, report)?;
+                self.draft_spectrum(cpu, number, step, report)?;
             } else {
-                self.draft_unit(cpu, number, input, scale, density, report)?;
+                self.draft_unit(cpu, number, step, report)?;
             }
         }
         Ok(())
@@ -103,11 +106,11 @@ impl Compressor {
     fn draft_dense(
         &mut self,
         cpu: &mut Cpu,
-        input: &Input<'_>,
-        scale: f32,
         range: Range<usize>,
+        step: Step<'_>,
         report: &mut Report,
     ) -> Result<()> {
+        let Step { input, scale, .. } = step;
         let Compressor { bucket, memory, message, .. } = self;
         let ranges = std::slice::from_ref(&range);
         let measured = if memory.residual.is_empty() {
@@ -135,11 +138,10 @@ impl Compressor {
         &mut self,
         cpu: &mut Cpu,
         number: usize,
-        input: &Input<'_>,
-        scale: f32,
-        density: f64,
+        step: Step<'_>,
         report: &mut Report,
     ) -> Result<()> {
+        let Step { input, scale, density } = step;
         let Compressor { recipe, bucket, memory, units, message, .. } = self;
         let unit = &mut units[number];
         let mut mean_weight = 0.0;
@@ -166,11 +168,10 @@ impl Compressor {
         &mut self,
         cpu: &mut Cpu,
         number: usize,
-        input: &Input<'_>,
-        scale: f32,
-        density: f64,
+        step: Step<'_>,
         report: &mut Report,
     ) -> Result<()> {
+        let Step { input, scale, density } = step;
         let Compressor { recipe, bucket, memory, units, spectrum, message, .. } = self;
         let (unit, spectrum) = (&mut units[number], spectrum.as_mut().expect("a method with a transform"));
         let walk = memory.walk(input.gradient, None, scale, Score::Magnitude);
@@ -184,13 +185,9 @@ impl Compressor {
         let asked = unit.selector.quota(spectrum.bins(), density);
         let bins = [0..spectrum.bins()];
         let walk = Walk {
-            gradient: &[][..],
-            residual: &mut spectrum.magnitudes[..],
-            momentum: None,
-            weights: None,
             update: Update::Keep,
-            scale: 1.0,
             score: unit.selector.score(0.0),
+            ..Walk::new(&[][..], &mut spectrum.magnitudes[..])
         };
         let surveyed = cpu.survey(walk, &bins, unit.selector.expect(asked), &mut unit.guess);
         let mut survey = surveyed.map_err(|found| Error::NonFinite {

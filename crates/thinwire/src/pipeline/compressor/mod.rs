@@ -14,7 +14,7 @@ use crate::kernels::{Cpu, Kernels, NonFinite, Score};
 use crate::memory::{Memory, Progress, State, clip_factor};
 use crate::transform::TransformKind;
 use crate::{Bucket, Error, Result};
-use draft::Message;
+use draft::{Message, Step};
 
 /// What one step brings.
 #[derive(Debug, Clone, Copy)]
@@ -107,7 +107,7 @@ impl Compressor {
 
         self.message.clear();
         let before = frame.len();
-        let drafted = self.draft(cpu, input, scale, density, &mut report);
+        let drafted = self.draft(cpu, Step { input, scale, density }, &mut report);
         let selected = Instant::now();
         if let Err(error) = drafted.and_then(|()| self.encode(input, frame, &mut report)) {
             frame.truncate(before);
