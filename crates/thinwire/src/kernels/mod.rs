@@ -180,6 +180,9 @@ pub trait Kernels {
     /// One walk over `ranges` of the bucket: accumulate, measure, and collect at least the `expect` best
     /// elements (fewer if fewer are non-zero). `guess` remembers from step to step where to cut.
     ///
+    /// The vectors reach at least to the end of the last range, and are there if the update or the score
+    /// needs them; anything else is a mistake of the caller, and panics.
+    ///
     /// A NaN or infinity stops the walk before it is stored; the elements before it are then taken back
     /// out of the memory, exactly but for the rounding of one subtraction.
     fn survey<'a>(

@@ -1,6 +1,6 @@
 //! The sampled threshold of DGC (Lin, Han, Mao, Wang, Dally: Deep Gradient Compression, 2018).
 
-use super::{Select, Survey, window};
+use super::{Select, Survey, share, window};
 
 /// Reads a threshold off a sample of about 1 % of the elements, adapts it up to ten times while fewer than
 /// `0.8k` pass, and cuts to the exact top-k of those that pass when there are more than `k`.
@@ -43,7 +43,7 @@ impl Select for DgcSampling {
 
     /// DGC rounds up: `ceil(len · density)`.
     fn quota(&self, len: usize, density: f64) -> usize {
-        ((len as f64 * density).ceil() as usize).clamp(1, len.max(1))
+        (share(len, density).ceil() as usize).clamp(1, len.max(1))
     }
 
     fn select(&mut self, survey: &mut dyn Survey, k: usize, step: u64) {

@@ -62,6 +62,7 @@ fn selectors() -> Vec<(&'static str, Box<dyn Select>)> {
         ("by size", Box::new(BySize::new(false))),
         ("by size, exact and trimmed small", Box::new(small)),
         ("dgc", Box::new(DgcSampling::new(false))),
+        ("importance", Box::new(Importance::default())),
         ("mstopk", Box::new(MsTopk::default())),
     ]
 }
@@ -87,9 +88,16 @@ fn check(name: &str, selector: &dyn Select, input: &str, gradient: &[f32], densi
     let mut residual = vec![0.0f32; len];
     let whole = [0..len];
     let (mut positions, mut values) = (Vec::new(), Vec::new());
+    // Weights of one: importance is then the magnitude, which the plain survey has.
+    let weights = vec![1.0; len];
     for step in 0..if len > 100_000 { 3 } else { 7 } {
         let accumulated: Vec<f32> = residual.iter().zip(gradient).map(|(r, g)| r + g * 0.125).collect();
-        let walk = Walk { scale: 0.125, score: on_cpu.score(0.0), ..Walk::new(gradient, &mut residual[..]) };
+        let walk = Walk {
+            scale: 0.125,
+            weights: Some(&weights[..]),
+            score: on_cpu.score(0.0),
+            ..Walk::new(gradient, &mut residual[..])
+        };
         positions.clear();
         values.clear();
         let mut survey = cpu.survey(walk, &whole, on_cpu.expect(k), &mut guess).unwrap();
@@ -149,6 +157,17 @@ fn every_selector_keeps_its_contract_on_hostile_inputs() {
             }
         }
     }
+}
+
+#[test]
+fn quotas_are_what_one_would_say() {
+    assert_eq!(Exact.quota(100, 0.29), 29);
+    assert_eq!(Exact.quota(1000, 0.0015), 1);
+    assert_eq!(Exact.quota(10, 0.001), 1);
+    assert_eq!(Exact.quota(7, 1.0), 7);
+    assert_eq!(DgcSampling::new(false).quota(100, 0.07), 7);
+    assert_eq!(DgcSampling::new(false).quota(1000, 0.0015), 2);
+    assert_eq!(ThresholdSearch::default().quota(100, 0.29), 30);
 }
 
 #[test]

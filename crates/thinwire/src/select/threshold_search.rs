@@ -1,6 +1,6 @@
 //! Threshold binary search with reuse (RedSync: Fang, Fu, Yang, Hsieh, 2018).
 
-use super::{Select, Survey, keep_held, mean_and_max, window};
+use super::{Select, Survey, keep_held, mean_and_max, share, window};
 use crate::kernels::Score;
 
 /// Searches a ratio between mean (0) and maximum (1) of the magnitudes at which about `k` elements lie above
@@ -79,7 +79,7 @@ impl Select for ThresholdSearch {
 
     /// The author's code keeps `floor(n·density) + 1`.
     fn quota(&self, len: usize, density: f64) -> usize {
-        ((len as f64 * density) as usize + 1).min(len.max(1))
+        (share(len, density) as usize + 1).min(len.max(1))
     }
 
     fn score(&self, _mean_weight: f64) -> Score {

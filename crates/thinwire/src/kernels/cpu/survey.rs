@@ -35,6 +35,8 @@ impl<'a> CpuSurvey<'a> {
         guess: &'a mut Guess,
     ) -> Result<Self, NonFinite> {
         let mut walk = walk;
+        let relative = matches!(walk.score, Score::Relative { .. });
+        assert!(!relative || walk.weights.is_some(), "Score::Relative needs the weights");
         if guess.floor == 0.0 {
             guess.floor = sampled_floor(&walk, ranges, expect);
         }
