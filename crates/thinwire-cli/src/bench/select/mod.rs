@@ -111,6 +111,7 @@ impl Row {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let &Arguments { elements, density, steps, warmup, json, .. } = arguments;
     ensure!(elements > 0, "--elements 0: there is nothing to select from; give at least 1");
+    ensure!(elements <= u32::MAX as usize, "--elements {elements}: a bucket holds at most {}", u32::MAX);
     ensure!(density > 0.0 && density <= 1.0, "--density {density}: give a number above 0 and up to 1");
     ensure!(steps > 0, "--steps 0: nothing would be measured; give at least 1");
     ensure!(arguments.threads.iter().all(|&t| t > 0), "--threads 0: give 1 or more, such as 1,2");
