@@ -75,6 +75,14 @@ fn receive(compressor: &Compressor, frame: &[u8]) -> Vec<f32> {
 }
 
 #[test]
+fn everything_can_be_handed_to_a_background_thread() {
+    fn is_send<T: Send>() {}
+    is_send::<Compressor>();
+    is_send::<Aggregator>();
+    is_send::<Cpu>();
+}
+
+#[test]
 fn the_specs_cover_every_method() {
     for method in METHODS {
         assert!(

@@ -6,7 +6,7 @@ use super::recipe::{Recipe, Scope, ValuePlan};
 use crate::Bucket;
 use crate::bucket::matches_any;
 use crate::kernels::Guess;
-use crate::select::Select;
+use crate::select::{Importance, Select};
 
 /// One vector to select from, with what its selector remembers.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub(super) struct Unit {
     pub selector: Box<dyn Select>,
     pub values: ValuePlan,
     pub guess: Guess,
+    /// The weights that are measured, for selectors that look at them.
+    pub weight_sample: Vec<Range<usize>>,
 }
 
 impl Unit {
@@ -28,7 +30,10 @@ impl Unit {
             Some(exception) => (exception.selector.fresh(), exception.values.clone()),
             None => (selector.fresh(), recipe.values.clone()),
         };
-        Unit { name: name.to_owned(), ranges, len, selector, values, guess: Guess::default() }
+        let weight_sample =
+            if selector.needs_weights() { Importance::weight_sample(&ranges) } else { Vec::new() };
+        let (name, guess) = (name.to_owned(), Guess::default());
+        Unit { name, ranges, len, selector, values, guess, weight_sample }
     }
 
     /// Where the unit's coordinates begin in the bucket, and how many there are to choose from.

@@ -68,7 +68,7 @@ pub trait Select: Debug + Send {
     }
 
     /// How the elements are to be ranked in the coming step. `mean_weight` is the mean magnitude of the
-    /// unit's weights, 0 unless [`needs_weights`](Select::needs_weights).
+    /// unit's weights (of a [sample](Importance::weight_sample) of them), 0 unless [`needs_weights`](Select::needs_weights).
     fn score(&self, mean_weight: f64) -> Score {
         let _ = mean_weight;
         Score::Magnitude

@@ -3,6 +3,7 @@
 mod report;
 
 use std::io::IsTerminal;
+use std::ops::Range;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -52,6 +53,7 @@ struct Row {
     cold: bool,
     selector: Box<dyn Select>,
     cpu: Cpu,
+    weight_sample: Vec<Range<usize>>,
     residual: Vec<f32>,
     guess: Guess,
     positions: Vec<u32>,
@@ -90,7 +92,9 @@ impl Row {
         }
         let begun = Instant::now();
         let mean_weight = match self.selector.needs_weights() {
-            true => self.cpu.statistics(weights, &whole).expect("finite weights").mean_magnitude(),
+            true => {
+                self.cpu.statistics(weights, &self.weight_sample).expect("finite weights").mean_magnitude()
+            }
             false => 0.0,
         };
         let walk = Walk {
@@ -132,6 +136,7 @@ fn measure(arguments: &Arguments, warmup: usize, steps: usize) -> Result<Outcome
             cold,
             selector,
             cpu: Cpu::new(threads),
+            weight_sample: Importance::weight_sample(&[0..elements]),
             residual: vec![0.0; elements],
             guess: Guess::default(),
             positions: Vec::new(),

@@ -147,7 +147,7 @@ impl Compressor {
         let mut mean_weight = 0.0;
         if unit.selector.needs_weights() {
             let missing = || Error::WeightsMissing { method: recipe.spec.clone() };
-            let measured = cpu.statistics(input.weights.ok_or_else(missing)?, &unit.ranges);
+            let measured = cpu.statistics(input.weights.ok_or_else(missing)?, &unit.weight_sample);
             mean_weight = measured.map_err(|found| non_finite(bucket, "weights", found))?.mean_magnitude();
         }
         let (asked, universe) = (unit.selector.quota(unit.len, density), unit.universe());
