@@ -184,7 +184,8 @@ pub trait Kernels {
     /// needs them; anything else is a mistake of the caller, and panics.
     ///
     /// A NaN or infinity stops the walk before it is stored; the elements before it are then taken back
-    /// out of the memory, exactly but for the rounding of one subtraction.
+    /// out of the memory, exactly but for rounding: that of the addition and of the subtraction that undoes it,
+    /// and, with momentum, of a multiplication and a division by the coefficient.
     fn survey<'a>(
         &'a mut self,
         walk: Walk<'a, Self::Vector>,
@@ -193,8 +194,7 @@ pub trait Kernels {
         guess: &'a mut Guess,
     ) -> Result<Self::Survey<'a>, NonFinite>;
 
-    /// Takes the gradient of a walk that went well back out of the memory, exactly but for the rounding of
-    /// one subtraction.
+    /// Takes the gradient of a walk that went well back out of the memory, exactly but for rounding.
     fn withdraw(&mut self, walk: Walk<'_, Self::Vector>, ranges: &[Range<usize>]);
 
     /// Measures `ranges` of a vector, or finds its first non-finite element.

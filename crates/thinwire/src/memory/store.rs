@@ -8,7 +8,7 @@ use crate::{Bucket, Error, Result};
 /// momentum.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Memory {
-    /// What was not sent.
+    /// What was not sent; without feedback only a work space, which holds the last gradient.
     pub residual: Vec<f32>,
     /// The momentum; empty without momentum correction.
     pub momentum: Vec<f32>,
@@ -51,8 +51,11 @@ impl Memory {
         }
     }
 
-    /// Writes the layers of `bucket` into `state`, by name.
+    /// Writes the layers of `bucket` into `state`, by name. Without feedback there is nothing to write.
     pub fn save(&self, bucket: &Bucket, state: &mut State) {
+        if self.update == Update::Replace {
+            return;
+        }
         for layer in bucket.layers() {
             for (vector, into) in
                 [(&self.residual, &mut state.residual), (&self.momentum, &mut state.momentum)]
@@ -67,6 +70,9 @@ impl Memory {
     /// Takes the layers of `bucket` out of `state`. All of them must be there, with their lengths; otherwise
     /// nothing is changed.
     pub fn restore(&mut self, bucket: &Bucket, state: &State) -> Result<()> {
+        if self.update == Update::Replace {
+            return Ok(());
+        }
         let mut new = self.clone();
         for layer in bucket.layers() {
             let vectors = [

@@ -50,7 +50,12 @@ impl Spectrum {
         self.fft.forward(&self.signal, &mut self.coefficients);
         self.magnitudes.clear();
         let (pairs, _) = self.coefficients.as_chunks();
-        self.magnitudes.extend(pairs.iter().map(|[re, im]| (re * re + im * im).sqrt()));
+        // In f64, where neither huge nor tiny parts leave the range when squared.
+        let magnitude = |[re, im]: &[f32; 2]| {
+            let (re, im) = (*re as f64, *im as f64);
+            (re * re + im * im).sqrt() as f32
+        };
+        self.magnitudes.extend(pairs.iter().map(magnitude));
     }
 
     /// Appends both parts of each chosen bin.

@@ -176,7 +176,7 @@ fn a_bad_gradient_is_reported_by_layer_and_leaves_the_memory_as_it_was() {
             let input = Input { weights: Some(&weights), ..Input::new(&gradient) };
             let mut frame = Vec::new();
             compressor.compress(&mut Cpu::new(1), &input, &mut frame).unwrap();
-            let before = compressor.memory().clone();
+            let (before, saved) = (compressor.memory().clone(), compressor.save());
             let layer = bucket.layers().iter().find(|layer| layer.name() == name).unwrap();
             for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 let mut poisoned = gradient.clone();
@@ -190,6 +190,7 @@ fn a_bad_gradient_is_reported_by_layer_and_leaves_the_memory_as_it_was() {
                 };
                 assert_eq!((found.as_str(), *at, value.is_nan()), (name, index, bad.is_nan()), "{spec}");
                 assert_eq!(frame.len(), length, "nothing half written");
+                assert_eq!(compressor.save().selectors, saved.selectors, "{spec}: nothing learnt");
                 let after = compressor.memory();
                 if before.update != Update::Replace {
                     let close = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-6);
@@ -244,6 +245,81 @@ fn a_restored_run_goes_on_with_the_same_bits() {
         second.restore(&crate::memory::State::read(&path).unwrap()).unwrap();
         assert!(run(&mut first, 7..14) == run(&mut second, 7..14), "{spec}");
         assert_eq!(first.save(), second.save(), "{spec}");
+    }
+}
+
+#[test]
+fn without_feedback_there_is_nothing_to_save_or_to_send_again() {
+    let bucket = Bucket::single("w", 8).unwrap();
+    let gradient: Vec<f32> = (1..=8).map(|x| x as f32).collect();
+    let spec = "topk:density=0.25,feedback=false";
+    let mut without = Compressor::new(parse(spec).unwrap(), bucket.clone()).unwrap();
+    without.compress(&mut Cpu::new(1), &Input::new(&gradient), &mut Vec::new()).unwrap();
+    let state = without.save();
+    assert!(state.residual.is_empty());
+    without.restore(&state).unwrap();
+    let mut with = Compressor::new(parse("topk:density=0.25").unwrap(), bucket).unwrap();
+    assert!(with.restore(&state).is_err(), "a method with feedback needs a residual");
+}
+
+#[test]
+fn a_restored_compressor_forgets_what_it_had_learnt() {
+    let bucket = bucket();
+    let spec = "redsync:density=0.01,quantize=true";
+    let mut used = Compressor::new(parse(spec).unwrap(), bucket.clone()).unwrap();
+    let fresh = used.save();
+    let gradient = noise(bucket.len(), 1);
+    used.compress(&mut Cpu::new(1), &Input::new(&gradient), &mut Vec::new()).unwrap();
+    assert_ne!(used.save().selectors, fresh.selectors);
+    let without = crate::memory::State { selectors: Default::default(), ..fresh.clone() };
+    used.restore(&without).unwrap();
+    assert_eq!(used.save(), fresh);
+}
+
+#[test]
+fn clipping_does_not_erase_huge_gradients() {
+    let bucket = Bucket::single("w", 64).unwrap();
+    let mut compressor = Compressor::new(parse("topk:density=0.5,clip=1").unwrap(), bucket).unwrap();
+    let gradient = [3e19; 64];
+    let mut frame = Vec::new();
+    compressor.compress(&mut Cpu::new(1), &Input::new(&gradient), &mut frame).unwrap();
+    let received = receive(&compressor, &frame);
+    assert!((received[0] - 0.125).abs() < 1e-6, "{}", received[0]);
+    for norm in [f64::INFINITY, f64::NAN] {
+        let input = Input { norm: Some(norm), ..Input::new(&gradient) };
+        let error = compressor.compress(&mut Cpu::new(1), &input, &mut frame).unwrap_err();
+        assert!(error.to_string().contains("norm"), "{error}");
+    }
+}
+
+#[test]
+fn tiny_and_huge_gradients_keep_their_frequencies() {
+    let bucket = Bucket::single("w", 1000).unwrap();
+    for scale in [1e-28, 1e18] {
+        let mut compressor = Compressor::new(parse("fft").unwrap(), bucket.clone()).unwrap();
+        let gradient: Vec<f32> = noise(1000, 5).iter().map(|x| x * scale).collect();
+        let report = compressor.compress(&mut Cpu::new(1), &Input::new(&gradient), &mut Vec::new()).unwrap();
+        assert_eq!((report.asked, report.kept), (75, 75), "scale {scale}");
+    }
+}
+
+#[test]
+fn frames_do_not_depend_on_the_number_of_threads() {
+    let bucket = Bucket::new(0, [("a", vec![500, 400]), ("b", vec![150_000]), ("c", vec![3, 7])]).unwrap();
+    let weights = noise(bucket.len(), 99);
+    for spec in SPECS {
+        let run = |threads| {
+            let mut compressor = Compressor::new(parse(spec).unwrap(), bucket.clone()).unwrap();
+            let (mut cpu, mut frames) = (Cpu::new(threads), Vec::new());
+            for step in 0..3 {
+                let gradient = noise(bucket.len(), step);
+                let progress = Progress { step, epoch: f64::INFINITY };
+                let input = Input { weights: Some(&weights), progress, ..Input::new(&gradient) };
+                compressor.compress(&mut cpu, &input, &mut frames).unwrap();
+            }
+            frames
+        };
+        assert!(run(1) == run(3), "{spec}");
     }
 }
 

@@ -66,6 +66,10 @@ impl Select for BySize {
             self.search.score = self.side;
             self.search.select(survey, k, step);
         }
+    }
+
+    fn commit(&mut self) {
+        self.search.commit();
         if self.alternate {
             self.side = if self.side == Score::Negative { Score::Positive } else { Score::Negative };
         }

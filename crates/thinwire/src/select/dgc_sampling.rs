@@ -25,7 +25,7 @@ impl DgcSampling {
     }
 
     /// About 1 % of the elements, but at least `2/density`, at a distance that is one more than a multiple
-    /// of 32, so that the sample does not keep to one column of a matrix.
+    /// of 8, so that the sample does not keep to one column of a matrix.
     fn stride(len: usize, density: f64) -> usize {
         let least = (2.0 / density).ceil() as usize;
         let mut stride = (1.0 / Self::SAMPLE).ceil() as usize / 32 * 32 + 1;

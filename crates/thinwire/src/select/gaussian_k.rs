@@ -1,6 +1,6 @@
 //! Gaussian-k (Shi, Chu, Cheung, See: Understanding Top-k Sparsification, 2019).
 
-use super::{Select, Survey, keep_held};
+use super::{Select, Survey, keep_held, window};
 
 /// Takes the accumulated gradient for normally distributed and reads the threshold of the largest `k` off
 /// its mean and deviation; up to three corrections by ×0.5 or ×1.5 when the count misses `[2k/3, 4k/3]`.
@@ -34,7 +34,7 @@ impl Select for GaussianK {
         let mut threshold =
             (statistics.mean() - normal_quantile(density / 2.0) * statistics.deviation()) as f32;
         // The published window is 2k/3 to 4k/3 as real numbers, both ends included.
-        let (low, high) = ((2 * k).div_ceil(3), 4 * k / 3);
+        let (low, high) = (*window(k).start(), *window(k).end());
         let enough = if self.as_published { survey.len() } else { high };
         let mut used = threshold;
         for _ in 0..Self::CORRECTIONS {

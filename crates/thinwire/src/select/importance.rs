@@ -33,6 +33,7 @@ pub struct Importance {
     pub rule: ImportanceRule,
     /// The controlled threshold; 0 before the first step.
     threshold: f32,
+    learnt: f32,
 }
 
 impl Default for Importance {
@@ -74,7 +75,7 @@ impl Importance {
 
     /// A selector with nothing remembered.
     pub fn new(guard: f64, rule: ImportanceRule) -> Importance {
-        Importance { guard, rule, threshold: 0.0 }
+        Importance { guard, rule, threshold: 0.0, learnt: 0.0 }
     }
 }
 
@@ -97,14 +98,14 @@ impl Select for Importance {
         match self.rule {
             ImportanceRule::Fixed(threshold) => survey.keep_above(threshold),
             ImportanceRule::Controlled if self.threshold == 0.0 => {
-                self.threshold = survey.keep_top(k).next_down().max(0.0);
+                self.learnt = survey.keep_top(k).next_down().max(0.0);
             }
             ImportanceRule::Controlled => {
                 let used = keep_held(survey, self.threshold, k);
                 let kept = survey.kept();
                 // Steer before the window is left: beyond half way to its ends.
                 let (low, high) = ((k + *window(k).start()) / 2, (k + *window(k).end()) / 2);
-                self.threshold = if used != self.threshold {
+                self.learnt = if used != self.threshold {
                     used
                 } else if kept > high {
                     used * 1.1
@@ -115,6 +116,10 @@ impl Select for Importance {
                 };
             }
         }
+    }
+
+    fn commit(&mut self) {
+        self.threshold = self.learnt;
     }
 
     fn state(&self) -> Vec<(&'static str, f64)> {

@@ -85,9 +85,15 @@ pub trait Select: Debug + Send {
     }
 
     /// Chooses about `k` elements, `k` being at least 1. Ends with one `keep_…` call on the survey.
+    ///
+    /// What it learns counts only after [`commit`](Select::commit): a step may still fail in another unit, and
+    /// then it must be as if it had not been.
     fn select(&mut self, survey: &mut dyn Survey, k: usize, step: u64);
 
-    /// What must be saved so that a restored run goes on with the same bits: names and values.
+    /// The step went well; what [`select`](Select::select) learnt is remembered from now on.
+    fn commit(&mut self) {}
+
+    /// What is remembered and must be saved so that a restored run goes on with the same bits: names and values.
     fn state(&self) -> Vec<(&'static str, f64)> {
         Vec::new()
     }

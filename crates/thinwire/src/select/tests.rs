@@ -102,6 +102,7 @@ fn check(name: &str, selector: &dyn Select, input: &str, gradient: &[f32], densi
         values.clear();
         let mut survey = cpu.survey(walk, &whole, on_cpu.expect(k), &mut guess).unwrap();
         on_cpu.select(&mut survey, k, step);
+        on_cpu.commit();
         survey.finish(&mut positions, &mut values);
         cpu.clear(&positions, &mut residual);
 
@@ -125,6 +126,7 @@ fn check(name: &str, selector: &dyn Select, input: &str, gradient: &[f32], densi
         }
         let mut plain = PlainSurvey::new(&accumulated);
         by_definition.select(&mut plain, k, step);
+        by_definition.commit();
         // The plain survey adds in another order, so a threshold may differ in its last bits and let one
         // more or one less element pass; that much, and no more, is allowed.
         // Sums of huge values, and squares of tiny ones, leave the range of f32; there a rule goes another way
@@ -156,6 +158,16 @@ fn every_selector_keeps_its_contract_on_hostile_inputs() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn senseless_settings_still_end() {
+    for step in [0.0, -1.0, 1e-300, f64::NAN, f64::INFINITY] {
+        Trimmed { step, ..Trimmed::default() }.select(&mut PlainSurvey::new(&[1.0, 2.0, 3.0, 9.0]), 3, 0);
+        let mut search = ThresholdSearch::default();
+        search.bracket = step;
+        search.select(&mut PlainSurvey::new(&[1.0, 1.0, 1.0, 2.0, 2.0]), 3, 0);
     }
 }
 
@@ -238,6 +250,7 @@ fn a_threshold_is_reused_between_searches_and_follows_the_scale() {
     for step in 0..11 {
         let scaled: Vec<f32> = values.iter().map(|x| x * (1.0 + step as f32)).collect();
         selector.select(&mut PlainSurvey::new(&scaled), 200, step);
+        selector.commit();
         ratios.push(selector.state()[0].1);
     }
     assert!(ratios.windows(2).all(|pair| (pair[0] - pair[1]).abs() < 1e-6), "{ratios:?}");
@@ -259,6 +272,7 @@ fn alternating_sides_send_one_sign_at_a_time() {
             values.clear();
             let mut survey = cpu.survey(walk, &whole, selector.expect(50), &mut guess).unwrap();
             selector.select(&mut survey, 50, step);
+            selector.commit();
             survey.finish(&mut positions, &mut values);
             cpu.clear(&positions, &mut residual);
             match side {
@@ -293,6 +307,7 @@ fn importance_holds_k_while_weights_and_gradients_move() {
         let (mut positions, mut values) = (Vec::new(), Vec::new());
         let mut survey = cpu.survey(walk, &whole, selector.expect(k), &mut guess).unwrap();
         selector.select(&mut survey, k, step as u64);
+        selector.commit();
         survey.finish(&mut positions, &mut values);
         cpu.clear(&positions, &mut residual);
         assert!(window(k).contains(&positions.len()), "step {step}: {}", positions.len());

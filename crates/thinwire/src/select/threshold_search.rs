@@ -13,7 +13,7 @@ use crate::kernels::Score;
 /// `as_published` gives the author's code: its window, and no repair (but at least the largest element).
 #[derive(Debug, Clone, Copy)]
 pub struct ThresholdSearch {
-    /// The search stops when the bracket of ratios is this short. Default 0.1.
+    /// The search stops when the bracket of ratios is this short, or 1e-6. Default 0.1.
     pub bracket: f64,
     /// Steps from one search to the next; 1 searches always. Default 5.
     pub interval: u64,
@@ -21,8 +21,19 @@ pub struct ThresholdSearch {
     pub score: Score,
     /// The paper's own behaviour, whatever the count.
     pub as_published: bool,
+    remembered: Remembered,
+    learnt: Remembered,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Remembered {
     ratio: f64,
     steps_since_search: u64,
+}
+
+impl Remembered {
+    /// Long ago: the first step searches.
+    const NOTHING: Remembered = Remembered { ratio: 0.0, steps_since_search: u64::MAX >> 12 };
 }
 
 impl Default for ThresholdSearch {
@@ -32,9 +43,8 @@ impl Default for ThresholdSearch {
             interval: 5,
             score: Score::Magnitude,
             as_published: false,
-            ratio: 0.0,
-            // The first step searches.
-            steps_since_search: u64::MAX >> 12,
+            remembered: Remembered::NOTHING,
+            learnt: Remembered::NOTHING,
         }
     }
 }
@@ -42,8 +52,7 @@ impl Default for ThresholdSearch {
 impl ThresholdSearch {
     /// The same settings with nothing remembered.
     pub(super) fn forgotten(&self) -> ThresholdSearch {
-        let new = ThresholdSearch::default();
-        ThresholdSearch { ratio: new.ratio, steps_since_search: new.steps_since_search, ..*self }
+        ThresholdSearch { remembered: Remembered::NOTHING, learnt: Remembered::NOTHING, ..*self }
     }
 
     /// The published search, for a window of counts.
@@ -56,7 +65,7 @@ impl ThresholdSearch {
     ) -> f64 {
         let (mean, max) = mean_and_max(survey, self.score);
         let (mut low, mut high, mut ratio) = (0.0, 1.0, 0.5);
-        while high - low > self.bracket {
+        while high - low > self.bracket.max(1e-6) {
             ratio = (low + high) / 2.0;
             let count = survey.count_above((mean + ratio * (max - mean)) as f32, enough);
             if accept(count) {
@@ -88,37 +97,44 @@ impl Select for ThresholdSearch {
 
     fn select(&mut self, survey: &mut dyn Survey, k: usize, _step: u64) {
         let (mean, max) = mean_and_max(survey, self.score);
-        self.steps_since_search += 1;
-        if self.steps_since_search >= self.interval {
-            self.steps_since_search = 0;
-            self.ratio = if self.as_published {
+        let mut next = self.remembered;
+        next.steps_since_search += 1;
+        if next.steps_since_search >= self.interval {
+            next.steps_since_search = 0;
+            next.ratio = if self.as_published {
                 let all = survey.len();
                 self.search(survey, k, |count| 2 * count > k && count < 2 * k, all)
             } else {
                 self.search(survey, k, |count| window(k).contains(&count), *window(k).end())
             };
         }
-        let threshold = (mean + self.ratio * (max - mean)) as f32;
+        let threshold = (mean + next.ratio * (max - mean)) as f32;
         if !self.as_published {
             let used = keep_held(survey, threshold, k);
             if used != threshold && max > mean {
-                self.ratio = ((used as f64 - mean) / (max - mean)).clamp(0.0, 1.0);
+                next.ratio = ((used as f64 - mean) / (max - mean)).clamp(0.0, 1.0);
             }
         } else if survey.count_above(threshold, 0) == 0 {
             survey.keep_top(1);
         } else {
             survey.keep_above(threshold);
         }
+        self.learnt = next;
+    }
+
+    fn commit(&mut self) {
+        self.remembered = self.learnt;
     }
 
     fn state(&self) -> Vec<(&'static str, f64)> {
-        vec![("ratio", self.ratio), ("steps_since_search", self.steps_since_search as f64)]
+        let Remembered { ratio, steps_since_search } = self.remembered;
+        vec![("ratio", ratio), ("steps_since_search", steps_since_search as f64)]
     }
 
     fn restore(&mut self, name: &str, value: f64) -> bool {
         match name {
-            "ratio" => self.ratio = value,
-            "steps_since_search" => self.steps_since_search = value as u64,
+            "ratio" => self.remembered.ratio = value,
+            "steps_since_search" => self.remembered.steps_since_search = value as u64,
             _ => return false,
         }
         true

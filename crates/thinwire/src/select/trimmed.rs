@@ -10,7 +10,8 @@ use crate::kernels::Score;
 /// below that trimming saves nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct Trimmed {
-    /// How far the threshold falls each round, as a fraction of the way from mean to maximum. Default 0.2.
+    /// How far the threshold falls each round, as a fraction (at least 0.01) of the way from mean to
+    /// maximum. Default 0.2.
     pub step: f64,
     /// What is ranked: magnitudes, or one sign for same-sign quantisation.
     pub score: Score,
@@ -37,9 +38,10 @@ impl Select for Trimmed {
 
     fn select(&mut self, survey: &mut dyn Survey, k: usize, _step: u64) {
         let (mean, max) = mean_and_max(survey, self.score);
-        let rounds = (1.0 / self.step).ceil() as usize;
+        let step = self.step.clamp(0.01, 1.0);
+        let rounds = (1.0 / step).ceil() as usize;
         for round in 1..=rounds {
-            let threshold = mean + (1.0 - round as f64 * self.step).max(0.0) * (max - mean);
+            let threshold = mean + (1.0 - round as f64 * step).max(0.0) * (max - mean);
             if survey.count_above(threshold as f32, k - 1) >= k {
                 break;
             }

@@ -105,6 +105,7 @@ impl Row {
         let surveyed = self.cpu.survey(walk, &whole, self.selector.expect(k), &mut self.guess);
         let mut survey = surveyed.ok().context("the made gradients are finite")?;
         self.selector.select(&mut survey, k, step);
+        self.selector.commit();
         survey.finish(&mut self.positions, &mut self.values);
         self.cpu.clear(&self.positions, &mut self.residual);
         Ok(begun.elapsed().as_secs_f64() * 1e3)

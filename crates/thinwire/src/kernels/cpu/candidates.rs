@@ -27,13 +27,13 @@ fn key(position: u32, score: f32) -> u64 {
 }
 
 impl Candidates {
-    /// Empties the list: collect from `floor` on, and never throw away the best `keep`. Room for somewhat more
-    /// is made at once, so that a step which finds more than the one before does not allocate.
-    pub fn begin(&mut self, keep: usize, floor: f32) {
+    /// Empties the list: collect from `floor` on, and never throw away the best `keep`. Room for `expected` is
+    /// made at once, so that a step which finds a few more than the one before does not allocate.
+    pub fn begin(&mut self, keep: usize, expected: usize, floor: f32) {
         self.len = 0;
         self.keep = keep;
         self.floor = floor.max(LEAST);
-        self.grow(keep + keep / 2 + 1024);
+        self.grow(expected + 1024);
     }
 
     fn grow(&mut self, wanted: usize) {
@@ -188,7 +188,7 @@ mod tests {
 
     fn collect(scores: &[f32], keep: usize, floor: f32) -> Candidates {
         let mut list = Candidates::default();
-        list.begin(keep, floor);
+        list.begin(keep, keep, floor);
         for (at, sixteen) in scores.chunks(WIDTH).enumerate() {
             list.make_room(WIDTH);
             let mut lanes = [0.0; WIDTH];

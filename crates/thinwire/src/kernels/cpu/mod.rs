@@ -54,6 +54,7 @@ pub struct Cpu {
     parts: Vec<Part>,
     tiles: Vec<Range<usize>>,
     statistics: Vec<Statistics>,
+    sample: Vec<f32>,
 }
 
 impl Cpu {
@@ -75,6 +76,7 @@ impl Cpu {
             parts: Vec::new(),
             tiles: Vec::new(),
             statistics: Vec::new(),
+            sample: Vec::new(),
         }
     }
 
@@ -100,6 +102,7 @@ impl Cpu {
         lists
             + self.tiles.capacity() * size_of::<Range<usize>>()
             + self.statistics.capacity() * size_of::<Statistics>()
+            + 4 * self.sample.capacity()
     }
 
     /// `residual += gradient`, nothing else: the least any compressor with memory must do, and what the
@@ -141,8 +144,12 @@ impl Cpu {
         if self.parts.len() < parts {
             self.parts.resize_with(parts, Part::default);
         }
-        for part in &mut self.parts[..parts] {
-            part.candidates.begin(keep, floor);
+        for (number, part) in self.parts[..parts].iter_mut().enumerate() {
+            // The first part will hold what all of them found. What is large often stands close together, so
+            // the others get room for several times their share.
+            let expected = keep + keep / 2;
+            let room = if number == 0 { expected } else { expected.min(3 * keep / parts) };
+            part.candidates.begin(keep, room, floor);
         }
         tile(ranges, &mut self.tiles);
         self.statistics.clear();

@@ -38,7 +38,7 @@ impl<'a> CpuSurvey<'a> {
         let relative = matches!(walk.score, Score::Relative { .. });
         assert!(!relative || walk.weights.is_some(), "Score::Relative needs the weights");
         if guess.floor == 0.0 {
-            guess.floor = sampled_floor(&walk, ranges, expect);
+            guess.floor = sampled_floor(&walk, ranges, expect, &mut cpu.sample);
         }
         let floor = guess.floor;
         let task = Task::Update(walk.update, walk.scale);
@@ -136,7 +136,12 @@ fn score_of(walk: &Walk<'_, [f32]>, position: usize, accumulated: f32) -> f32 {
 /// collects from the start, where a sample would say too little.
 ///
 /// Without it the first step would still be right, but slower and with longer lists.
-fn sampled_floor(walk: &Walk<'_, [f32]>, ranges: &[Range<usize>], expect: usize) -> f32 {
+fn sampled_floor(
+    walk: &Walk<'_, [f32]>,
+    ranges: &[Range<usize>],
+    expect: usize,
+    scores: &mut Vec<f32>,
+) -> f32 {
     let elements: usize = ranges.iter().map(Range::len).sum();
     let size = (elements / 256).clamp(4096, 1 << 15);
     let tail = (size as f64 * expect as f64 / elements as f64 * 1.5) as usize + 8;
@@ -158,7 +163,7 @@ fn sampled_floor(walk: &Walk<'_, [f32]>, ranges: &[Range<usize>], expect: usize)
     };
     // Runs of one cache line, evenly spaced.
     let stride = elements / (size / 16);
-    let mut scores: Vec<f32> = Vec::with_capacity(size + 32);
+    scores.clear();
     let (mut before, mut next) = (0, 0);
     for range in ranges {
         while next < before + range.len() {

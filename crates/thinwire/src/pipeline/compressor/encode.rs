@@ -55,7 +55,10 @@ impl Compressor {
 
     /// The message is good: the memory forgets what was sent, and keeps what the codec lost.
     pub(super) fn commit(&mut self, cpu: &mut Cpu) {
-        let Compressor { recipe, memory, spectrum, message, .. } = self;
+        let Compressor { recipe, memory, units, spectrum, message, .. } = self;
+        for number in message.drafts.iter().filter_map(|draft| draft.unit) {
+            units[number].selector.commit();
+        }
         if !recipe.feedback {
             return;
         }

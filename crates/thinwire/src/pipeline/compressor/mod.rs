@@ -10,7 +10,7 @@ use super::recipe::Recipe;
 use super::report::Report;
 use super::spectrum::Spectrum;
 use super::unit::{Unit, divide};
-use crate::kernels::{Cpu, Kernels, NonFinite, Score};
+use crate::kernels::{Cpu, Guess, Kernels, NonFinite, Score};
 use crate::memory::{Memory, Progress, State, clip_factor};
 use crate::transform::TransformKind;
 use crate::{Bucket, Error, Result};
@@ -46,8 +46,8 @@ impl<'a> Input<'a> {
 
 /// Compresses one bucket step after step, keeping what was not sent. See the [module](super) for an example.
 ///
-/// After the first steps it allocates nothing. A step that fails sends nothing and takes the gradient back out
-/// of the memory.
+/// After the first steps it allocates nothing. A step that fails sends nothing, takes the gradient back out of
+/// the memory, and leaves what selectors remember as it was.
 #[derive(Debug)]
 pub struct Compressor {
     recipe: Recipe,
@@ -139,6 +139,7 @@ impl Compressor {
     pub fn restore(&mut self, state: &State) -> Result<()> {
         self.memory.restore(&self.bucket, state)?;
         for unit in &mut self.units {
+            (unit.selector, unit.guess) = (unit.selector.fresh(), Guess::default());
             for (name, &value) in state.selectors.get(&unit.name).into_iter().flatten() {
                 unit.selector.restore(name, value);
             }
@@ -153,9 +154,19 @@ impl Compressor {
             Some(norm) => norm,
             None => {
                 let measured = cpu.statistics(input.gradient, &[0..self.bucket.len()]);
-                measured.map_err(|found| non_finite(&self.bucket, "gradient", found))?.sum_squares.sqrt()
+                let squares =
+                    measured.map_err(|found| non_finite(&self.bucket, "gradient", found))?.sum_squares;
+                if squares.is_finite() { squares.sqrt() } else { norm_of_huge(input.gradient) }
             }
         };
+        if !norm.is_finite() {
+            return Err(Error::BadParameter {
+                method: self.recipe.spec.clone(),
+                name: "norm".into(),
+                value: norm.to_string(),
+                expected: "the finite norm of the whole gradient".into(),
+            });
+        }
         Ok(input.scale * clip_factor(norm, limit, input.workers) as f32)
     }
 
@@ -172,6 +183,11 @@ impl Compressor {
             }
         }
     }
+}
+
+/// The norm of a gradient whose squares are beyond the range of `f32`.
+fn norm_of_huge(gradient: &[f32]) -> f64 {
+    gradient.iter().map(|&g| g as f64 * g as f64).sum::<f64>().sqrt()
 }
 
 fn non_finite(bucket: &Bucket, what: &'static str, found: NonFinite) -> Error {
