@@ -148,7 +148,7 @@ impl Cpu {
             // The first part will hold what all of them found. What is large often stands close together, so
             // the others get room for several times their share.
             let expected = keep + keep / 2;
-            let room = if number == 0 { expected } else { expected.min(3 * keep / parts) };
+            let room = if number == 0 { expected } else { expected.min(4 * keep / parts) };
             part.candidates.begin(keep, room, floor);
         }
         tile(ranges, &mut self.tiles);
