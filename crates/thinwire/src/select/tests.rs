@@ -211,7 +211,7 @@ fn count_published(selector: &mut dyn Select, values: &[f32], density: f64) -> u
 }
 
 #[test]
-fn gaussian_k_as_published_gives_the_counts_of_the_dossier() {
+fn gaussian_k_as_published_gives_the_counts_known_of_it() {
     // 4 M elements, density 0.001, k = 4000: what the paper's recipe ends with.
     let inputs = inputs(4_000_000, 1);
     let count = |name: &str, density| {
@@ -228,7 +228,7 @@ fn gaussian_k_as_published_gives_the_counts_of_the_dossier() {
 }
 
 #[test]
-fn threshold_search_as_published_gives_the_counts_of_the_dossier() {
+fn threshold_search_as_published_gives_the_counts_known_of_it() {
     let inputs = inputs(4_000_000, 2);
     let count = |name: &str| {
         let values = &inputs.iter().find(|(n, _)| *n == name).unwrap().1;
