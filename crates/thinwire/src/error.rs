@@ -138,6 +138,105 @@ pub enum Error {
         expected: String,
     },
 
+    // ---- group ----
+    /// A setting from the environment or the command line can't be used.
+    #[error("{name} is {found:?}; expected {expected}")]
+    BadSetting {
+        /// The variable or option.
+        name: String,
+        /// What it held.
+        found: String,
+        /// What would be right.
+        expected: String,
+    },
+    /// The ranks did not find each other.
+    #[error("rank {rank} could not join the group: {reason}")]
+    Rendezvous {
+        /// This rank.
+        rank: usize,
+        /// Who was missing, or what went wrong.
+        reason: String,
+    },
+    /// The connection to a rank broke: it died, or left.
+    #[error("step {step}: lost rank {rank} during {during}: {reason}")]
+    PeerLost {
+        /// The rank.
+        rank: usize,
+        /// The step this rank was in.
+        step: u64,
+        /// The collective this rank was in.
+        during: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// A rank did not answer in time.
+    #[error("step {step}: no word from rank {rank} during {during} for {seconds} s")]
+    PeerSilent {
+        /// The rank that was missing.
+        rank: usize,
+        /// The step this rank was in.
+        step: u64,
+        /// The collective this rank was in.
+        during: String,
+        /// The deadline.
+        seconds: f64,
+    },
+    /// A rank is at another collective, step or plan, or speaks another language.
+    #[error("step {step}: rank {rank} disagrees: {field} is {found} there and {expected} here")]
+    Disagreement {
+        /// The other rank.
+        rank: usize,
+        /// The step this rank was in.
+        step: u64,
+        /// What differs.
+        field: &'static str,
+        /// What the other rank has.
+        found: String,
+        /// What this rank has.
+        expected: String,
+    },
+    /// Another rank gave the group up, and said why.
+    #[error("step {step}: rank {rank} gave up because of rank {culprit}: {reason}")]
+    PeerGaveUp {
+        /// The rank that gave up.
+        rank: usize,
+        /// The rank it named.
+        culprit: usize,
+        /// The step this rank was in.
+        step: u64,
+        /// Its error.
+        reason: String,
+    },
+    /// The group has failed before; it can't be used any more.
+    #[error("the group of ranks was given up: {reason}")]
+    GroupLost {
+        /// The first error.
+        reason: String,
+    },
+
+    // ---- exchange ----
+    /// A rank could not take part in the step. All ranks have skipped it and keep what they had; the group works
+    /// on.
+    #[error("step {step} was skipped by all ranks: rank {rank}: {reason}")]
+    Skipped {
+        /// The rank.
+        rank: usize,
+        /// The step.
+        step: u64,
+        /// Its error.
+        reason: String,
+    },
+    /// Replicas that must be equal are not.
+    #[error("step {step}: {what} differ between the ranks: {values}")]
+    ReplicasDiffer {
+        /// The step.
+        step: u64,
+        /// Weights or mean gradients.
+        what: &'static str,
+        /// The checksum of each rank.
+        values: String,
+    },
+
     // ---- state ----
     /// A saved state does not fit what it is loaded into.
     #[error("state {path}: {field} is {found}; expected {expected}")]

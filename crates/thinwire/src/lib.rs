@@ -40,6 +40,7 @@
 pub mod bucket;
 pub mod codec;
 mod error;
+pub mod group;
 pub mod kernels;
 pub mod memory;
 pub mod method;

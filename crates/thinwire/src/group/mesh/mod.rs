@@ -1,0 +1,180 @@
+//! The collectives over byte streams between all ranks.
+
+mod drive;
+mod watch;
+
+use std::time::Duration;
+
+use super::collective::Scratch;
+use super::collective::cast::Cast;
+use super::collective::gather::Gather;
+use super::collective::ring::RingSum;
+use super::collective::tree::TreeSum;
+use super::envelope::Operation;
+use super::wire::{Interest, Note, Wire};
+use super::{Algorithm, Gathered, Group, Mark, Sum, Traffic};
+use crate::{Error, Result};
+use drive::{Incoming, Outgoing};
+
+/// A group whose ranks are all connected to each other by a wire: threads ([`Local`](super::Local)) or sockets
+/// (`Tcp`). The algorithms are the same on both.
+#[derive(Debug)]
+pub struct Mesh<W> {
+    wire: W,
+    deadline: Duration,
+    mark: Mark,
+    sequence: u64,
+    /// The first error, after which nothing works any more.
+    lost: Option<Error>,
+    scratch: Scratch,
+    /// Streams of the collective that is under way, and whom it waits for; kept for their memory.
+    outgoing: Vec<Outgoing>,
+    incoming: Vec<Incoming>,
+    interest: Interest,
+    none: Gathered,
+}
+
+impl<W: Wire> Mesh<W> {
+    /// A group over `wire`, in which a rank is given up when it makes no progress for `deadline`.
+    pub(super) fn over(wire: W, deadline: Duration) -> Mesh<W> {
+        Mesh {
+            wire,
+            deadline,
+            mark: Mark::default(),
+            sequence: 0,
+            lost: None,
+            scratch: Scratch::default(),
+            outgoing: Vec::new(),
+            incoming: Vec::new(),
+            interest: Interest::default(),
+            none: Gathered::default(),
+        }
+    }
+
+    /// How long a rank is waited for without progress.
+    pub fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// Sets how long a rank is waited for without progress.
+    pub fn set_deadline(&mut self, deadline: Duration) {
+        self.deadline = deadline;
+    }
+
+    /// The root of a broadcast must be a rank.
+    fn check_root(&self, root: usize) -> Result<()> {
+        if root < self.size() {
+            return Ok(());
+        }
+        Err(Error::BadSetting {
+            name: "root of a broadcast".into(),
+            found: root.to_string(),
+            expected: format!("a rank below {}", self.size()),
+        })
+    }
+}
+
+impl<W: Wire> Group for Mesh<W> {
+    fn rank(&self) -> usize {
+        self.wire.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.wire.size()
+    }
+
+    fn mark(&mut self, mark: Mark) {
+        self.mark = mark;
+    }
+
+    fn marked(&self) -> Mark {
+        self.mark
+    }
+
+    fn all_reduce(&mut self, values: Sum<'_>, how: Algorithm) -> Result<()> {
+        let (rank, size, precision) = (self.rank(), self.size(), values.precision());
+        if size == 1 {
+            return self.check_lost();
+        }
+        let bytes = values.into_bytes();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let result = match how {
+            Algorithm::Ring => self.collective(
+                Operation::RingSum(precision),
+                &mut RingSum::new(bytes, precision, &mut scratch, rank, size),
+            ),
+            Algorithm::Tree => self.collective(
+                Operation::TreeSum(precision),
+                &mut TreeSum::new(bytes, precision, &mut scratch, rank, size),
+            ),
+        };
+        self.scratch = scratch;
+        result
+    }
+
+    fn all_gather(&mut self, mine: &[u8], limit: usize, gathered: &mut Gathered) -> Result<()> {
+        let (rank, size) = (self.rank(), self.size());
+        let messages = gathered.begin(size);
+        self.collective(Operation::Gather, &mut Gather::new(mine, limit, messages, rank))
+    }
+
+    fn broadcast(&mut self, root: usize, message: &mut Vec<u8>, limit: usize, how: Algorithm) -> Result<()> {
+        self.check_root(root)?;
+        let (rank, size) = (self.rank(), self.size());
+        let operation = match how {
+            Algorithm::Ring => Operation::RingCast(root as u32),
+            Algorithm::Tree => Operation::TreeCast(root as u32),
+        };
+        self.collective(operation, &mut Cast::new(message, limit, root, how, rank, size))
+    }
+
+    fn barrier(&mut self) -> Result<()> {
+        let (rank, size) = (self.rank(), self.size());
+        let mut none = std::mem::take(&mut self.none);
+        let result = self.collective(Operation::Barrier, &mut Gather::new(&[], 0, none.begin(size), rank));
+        self.none = none;
+        result
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.wire.traffic()
+    }
+
+    fn abandon(&mut self, reason: &str) {
+        if self.lost.is_none() {
+            let culprit = self.rank();
+            self.give_up(culprit, Error::GroupLost { reason: reason.to_owned() });
+        }
+    }
+}
+
+impl<W: Wire> Mesh<W> {
+    fn check_lost(&self) -> Result<()> {
+        match &self.lost {
+            None => Ok(()),
+            Some(lost @ Error::GroupLost { .. }) => Err(lost.clone()),
+            Some(lost) => Err(Error::GroupLost { reason: lost.to_string() }),
+        }
+    }
+
+    /// Tells everybody whose fault it was and closes all streams.
+    fn give_up(&mut self, culprit: usize, error: Error) {
+        let reason = match &error {
+            Error::GroupLost { reason } => reason.clone(),
+            // Passed on as the one who noticed it said it, not wrapped once more by everybody.
+            Error::PeerGaveUp { reason, .. } => reason.clone(),
+            error => error.to_string(),
+        };
+        let note = Note::GaveUp { culprit: culprit as u32, reason };
+        tell_all(&mut self.wire, &note);
+        self.wire.close();
+        self.lost = Some(error);
+    }
+}
+
+fn tell_all(wire: &mut impl Wire, note: &Note) {
+    let rank = wire.rank();
+    for peer in (0..wire.size()).filter(|&peer| peer != rank) {
+        wire.tell(peer, note);
+    }
+}

@@ -1,0 +1,182 @@
+//! The deadline, and who is to blame when it passes.
+//!
+//! A rank in a ring waits for its neighbour, which waits for its own, and so on to the one that is missing. To
+//! name that one, every rank tells all others whom it waits for once half of the deadline is over. At the end a
+//! rank follows these words from the one it waits for to the first that has said nothing.
+
+use std::time::{Duration, Instant};
+
+use super::{Mesh, tell_all};
+use crate::Error;
+use crate::group::Group;
+use crate::group::envelope::Operation;
+use crate::group::wire::{Fault, Interest, Note, Wire};
+
+/// How long to listen for the reason after a stream broke: its sender tells before it closes.
+const GRACE: Duration = Duration::from_millis(300);
+
+/// Why a collective could not go on.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// A stream broke.
+    Fault(Fault),
+    /// A rank gave up and said why.
+    GaveUp { rank: usize, culprit: usize, reason: String },
+    /// This rank was waited for and said nothing.
+    Silent(usize),
+    /// A rank said something it should not have.
+    Error(Error),
+}
+
+impl From<Fault> for Trouble {
+    fn from(fault: Fault) -> Trouble {
+        Trouble::Fault(fault)
+    }
+}
+
+/// Watches over one collective.
+#[derive(Debug)]
+pub(super) struct Watch {
+    deadline: Duration,
+    /// When something last moved.
+    moved: Instant,
+    told: bool,
+    /// Whom each rank has said to be waiting for.
+    waiting: Vec<Option<Vec<u32>>>,
+}
+
+impl Watch {
+    pub fn begin(deadline: Duration) -> Watch {
+        // The list is made when somebody speaks: in most collectives nobody does.
+        Watch { deadline, moved: Instant::now(), told: false, waiting: Vec::new() }
+    }
+
+    pub fn progress(&mut self) {
+        self.moved = Instant::now();
+        self.told = false;
+    }
+
+    /// When to look again.
+    pub fn until(&self) -> Instant {
+        self.moved + if self.told { self.deadline } else { self.deadline / 2 }
+    }
+
+    /// Reads the notes that have come.
+    pub fn listen(&mut self, wire: &mut impl Wire) -> Result<(), Trouble> {
+        while let Some((rank, note)) = wire.hear() {
+            match note {
+                Note::Waiting { on } => {
+                    self.waiting.resize(wire.size(), None);
+                    self.waiting[rank] = Some(on);
+                }
+                Note::GaveUp { culprit, reason } => {
+                    return Err(Trouble::GaveUp { rank, culprit: culprit as usize, reason });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the others when half of the deadline is over, and ends the wait when all of it is.
+    pub fn check(&mut self, wire: &mut impl Wire, interest: &Interest, now: Instant) -> Result<(), Trouble> {
+        let waited = now - self.moved;
+        if waited >= self.deadline {
+            self.listen(wire)?;
+            return Err(Trouble::Silent(self.missing(wire.rank(), wire.size(), interest)));
+        }
+        if waited >= self.deadline / 2 && !self.told {
+            self.told = true;
+            let on = interest.read.iter().chain(&interest.write).map(|&rank| rank as u32).collect();
+            tell_all(wire, &Note::Waiting { on });
+        }
+        Ok(())
+    }
+
+    /// The first rank, from those waited for on, that has not said whom it waits for.
+    fn missing(&self, rank: usize, size: usize, interest: &Interest) -> usize {
+        let first = interest.read.iter().chain(&interest.write).copied();
+        let mut queue: Vec<usize> = first.filter(|&peer| peer < size).collect();
+        let mut seen = vec![false; size];
+        seen[rank] = true;
+        let mut at = 0;
+        while let Some(&peer) = queue.get(at) {
+            at += 1;
+            if std::mem::replace(&mut seen[peer], true) {
+                continue;
+            }
+            match self.waiting.get(peer).and_then(Option::as_ref) {
+                None => return peer,
+                Some(on) => queue.extend(on.iter().map(|&rank| rank as usize).filter(|&rank| rank < size)),
+            }
+        }
+        // They all wait for each other: a link is cut between two that live.
+        queue.first().copied().unwrap_or(rank)
+    }
+}
+
+impl<W: Wire> Mesh<W> {
+    /// Whose fault it was, and the error for it.
+    pub(super) fn explain(&mut self, trouble: Trouble, operation: Operation) -> (usize, Error) {
+        let (step, during) = (self.mark.step, operation.name());
+        match trouble {
+            Trouble::Fault(fault) => {
+                let heard = self.reason_of(fault.peer);
+                match heard {
+                    Some(Trouble::GaveUp { rank, culprit, reason }) => {
+                        (culprit, Error::PeerGaveUp { rank, culprit, step, reason })
+                    }
+                    _ => {
+                        (fault.peer, Error::PeerLost { rank: fault.peer, step, during, reason: fault.reason })
+                    }
+                }
+            }
+            Trouble::GaveUp { rank, culprit, reason } => {
+                (culprit, Error::PeerGaveUp { rank, culprit, step, reason })
+            }
+            Trouble::Silent(rank) => {
+                let seconds = self.deadline.as_secs_f64();
+                (rank, Error::PeerSilent { rank, step, during, seconds })
+            }
+            Trouble::Error(error) => {
+                let culprit = if let Error::Disagreement { rank, .. } = error { rank } else { self.rank() };
+                (culprit, error)
+            }
+        }
+    }
+
+    /// What the rank at the other end of a broken stream had to say.
+    fn reason_of(&mut self, peer: usize) -> Option<Trouble> {
+        let nobody = Interest::default();
+        let until = Instant::now() + GRACE;
+        let mut watch = Watch::begin(self.deadline);
+        loop {
+            if let Err(trouble) = watch.listen(&mut self.wire) {
+                return Some(trouble);
+            }
+            if !self.wire.hears(peer) || Instant::now() >= until {
+                return None;
+            }
+            self.wire.wait(&nobody, until).ok()?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_one_that_has_said_nothing_is_missing() {
+        let waiting = |said: &[Option<&[u32]>]| Watch {
+            waiting: said.iter().map(|said| said.map(<[u32]>::to_vec)).collect(),
+            ..Watch::begin(Duration::from_secs(1))
+        };
+        let on = |peer| Interest { read: vec![peer], write: vec![] };
+        assert_eq!(waiting(&[]).missing(0, 4, &on(3)), 3);
+        assert_eq!(waiting(&[None, None, None, Some(&[2])]).missing(0, 4, &on(3)), 2);
+        assert_eq!(waiting(&[None, None, Some(&[1]), Some(&[2])]).missing(0, 4, &on(3)), 1);
+        // A circle, and words that name nobody.
+        assert_eq!(waiting(&[None, Some(&[0]), Some(&[1]), Some(&[2])]).missing(0, 4, &on(3)), 3);
+        assert_eq!(waiting(&[None, None, None, Some(&[77])]).missing(0, 4, &on(3)), 3);
+    }
+}

@@ -1,0 +1,198 @@
+//! The second seam: the ranks, and how bytes travel between them.
+//!
+//! A [`Group`] is this process's end of a set of ranks that work together. It knows four collectives, and every
+//! rank calls the same ones in the same order. The exchange protocols are written once over this trait; what is
+//! behind it varies:
+//!
+//! | group | ranks are | for |
+//! |---|---|---|
+//! | [`Local`] | threads of one process | tests and simulation |
+//! | `Tcp` | processes, connected by TCP | any network; nothing to install |
+//! | `Mpi` (feature `mpi`) | processes started by `mpirun` | clusters that have an MPI |
+//!
+//! Whatever the group, after a collective every rank holds the same bits, and no wait goes on for ever: a rank
+//! that died, stalled, or is at another collective, step or plan becomes an error that names it.
+//! `docs/collectives.md` gives the communication steps and the bytes on the wire of each algorithm.
+//!
+//! ```
+//! use thinwire::group::{Algorithm, Group, Local, Sum};
+//!
+//! let sums = Local::run(3, |mut group| {
+//!     let mut values = [group.rank() as f32, 1.0];
+//!     group.all_reduce(Sum::F32(&mut values), Algorithm::Ring).unwrap();
+//!     values
+//! });
+//! assert_eq!(sums, [[3.0, 3.0]; 3]);
+//! ```
+
+mod collective;
+mod envelope;
+mod local;
+mod mesh;
+mod numbers;
+mod wire;
+
+pub use local::Local;
+pub use mesh::Mesh;
+pub use numbers::{Precision, Sum};
+
+use std::time::Duration;
+
+use crate::{Error, Result};
+
+/// How long a rank waits for another without any progress, unless told otherwise.
+pub const DEADLINE: Duration = Duration::from_secs(30);
+
+/// One rank's end of a set of ranks. See the [module](self).
+pub trait Group: Send {
+    /// This rank, from 0.
+    fn rank(&self) -> usize;
+
+    /// How many ranks there are.
+    fn size(&self) -> usize;
+
+    /// Says what the collectives that follow are for. Every message carries it: ranks that disagree get an error
+    /// with both values, and errors name the step.
+    fn mark(&mut self, mark: Mark);
+
+    /// What was marked last.
+    fn marked(&self) -> Mark;
+
+    /// Sums the vectors of all ranks, element by element, into each of them.
+    fn all_reduce(&mut self, values: Sum<'_>, how: Algorithm) -> Result<()>;
+
+    /// Hands everybody the messages of all ranks, which may differ in length and may be empty. A message longer
+    /// than `limit` bytes is refused before memory is taken for it.
+    fn all_gather(&mut self, mine: &[u8], limit: usize, gathered: &mut Gathered) -> Result<()>;
+
+    /// Hands everybody the message of `root`. Only the root's `message` is read; it becomes everybody's. One
+    /// longer than `limit` bytes is refused before memory is taken for it.
+    fn broadcast(&mut self, root: usize, message: &mut Vec<u8>, limit: usize, how: Algorithm) -> Result<()>;
+
+    /// Returns when every rank has called it.
+    fn barrier(&mut self) -> Result<()>;
+
+    /// Bytes sent and received so far.
+    fn traffic(&self) -> Traffic;
+
+    /// Gives the group up and tells the others why, so that they need not wait for the deadline. Every later
+    /// call is an error.
+    fn abandon(&mut self, reason: &str);
+}
+
+/// What a collective belongs to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// The training step.
+    pub step: u64,
+    /// The plan the ranks agreed on.
+    pub plan: u32,
+    /// The bucket.
+    pub bucket: u32,
+}
+
+/// The way a sum or a broadcast takes through the ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Algorithm {
+    /// Neighbour to neighbour: every link carries little, but the way round is long. For large vectors.
+    Ring,
+    /// Along a binomial tree: few hops, but the root's link carries much. For small vectors and slow answers.
+    Tree,
+}
+
+impl Algorithm {
+    /// The one that is likely faster for `bytes` on `ranks` ranks, when nothing is known of the network but that
+    /// about 64 KiB are sent in the time of one hop: AR-Topk's condition 5a.
+    ///
+    /// ```
+    /// use thinwire::group::Algorithm;
+    /// assert_eq!(Algorithm::for_size(1_000, 8), Algorithm::Tree);
+    /// assert_eq!(Algorithm::for_size(100_000_000, 8), Algorithm::Ring);
+    /// ```
+    pub fn for_size(bytes: usize, ranks: usize) -> Algorithm {
+        const HOP: f64 = 65_536.0;
+        let (n, rounds) = (ranks as f64, (ranks.max(1) as f64).log2());
+        let saved_hops = n - 1.0 - rounds;
+        let ring_is_faster = saved_hops <= 0.0 || HOP * saved_hops < bytes as f64 * (rounds - (n - 1.0) / n);
+        if ring_is_faster { Algorithm::Ring } else { Algorithm::Tree }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Algorithm::Ring => "ring",
+            Algorithm::Tree => "tree",
+        }
+    }
+}
+
+impl std::fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for Algorithm {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Algorithm> {
+        [Algorithm::Ring, Algorithm::Tree].into_iter().find(|algorithm| algorithm.name() == name).ok_or_else(
+            || Error::BadSetting {
+                name: "algorithm".into(),
+                found: name.into(),
+                expected: "ring or tree".into(),
+            },
+        )
+    }
+}
+
+/// The messages of all ranks after an all-gather, in the order of the ranks. Kept for its memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Gathered {
+    messages: Vec<Vec<u8>>,
+}
+
+impl Gathered {
+    /// The message of one rank.
+    pub fn of(&self, rank: usize) -> &[u8] {
+        &self.messages[rank]
+    }
+
+    /// The messages, in the order of the ranks.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.messages.iter().map(Vec::as_slice)
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.messages.iter().map(Vec::capacity).sum()
+    }
+
+    /// Room for the messages of `ranks` ranks, all empty.
+    pub(crate) fn begin(&mut self, ranks: usize) -> &mut [Vec<u8>] {
+        self.messages.resize_with(ranks, Vec::new);
+        self.messages.iter_mut().for_each(Vec::clear);
+        &mut self.messages
+    }
+}
+
+/// Bytes that went over the wire: messages with what was put around them, and encryption.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Traffic {
+    /// Bytes this rank sent.
+    pub sent: u64,
+    /// Bytes this rank received.
+    pub received: u64,
+}
+
+impl std::ops::Sub for Traffic {
+    type Output = Traffic;
+
+    fn sub(self, earlier: Traffic) -> Traffic {
+        Traffic { sent: self.sent - earlier.sent, received: self.received - earlier.received }
+    }
+}
+
+#[cfg(test)]
+mod tests;
