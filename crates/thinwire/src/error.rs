@@ -215,6 +215,16 @@ pub enum Error {
     },
 
     // ---- exchange ----
+    /// A rank sent something that can't be decoded, or that belongs elsewhere.
+    #[error("step {step}: rank {rank} sent a message that can't be used: {reason}")]
+    BadMessage {
+        /// The rank.
+        rank: usize,
+        /// The step.
+        step: u64,
+        /// What the decoder said.
+        reason: String,
+    },
     /// A rank could not take part in the step. All ranks have skipped it and keep what they had; the group works
     /// on.
     #[error("step {step} was skipped by all ranks: rank {rank}: {reason}")]
@@ -225,6 +235,44 @@ pub enum Error {
         step: u64,
         /// Its error.
         reason: String,
+    },
+    /// A bucket that the layout does not have.
+    #[error("bucket {found} was submitted; the layout has buckets 0 to {last}")]
+    UnknownBucket {
+        /// The bucket.
+        found: usize,
+        /// The last one there is.
+        last: usize,
+    },
+    /// A bucket was submitted again before the step was over.
+    #[error("bucket {bucket} was submitted twice in step {step}; wait for the step to end first")]
+    SubmittedTwice {
+        /// The bucket.
+        bucket: usize,
+        /// The step.
+        step: u64,
+    },
+    /// Something was asked for that has to wait until the step is over.
+    #[error(
+        "step {step} is under way with {submitted} of {buckets} buckets submitted; submit the others and wait"
+    )]
+    StepUnderWay {
+        /// The step.
+        step: u64,
+        /// Buckets submitted.
+        submitted: usize,
+        /// Buckets there are.
+        buckets: usize,
+    },
+    /// The gradients or weights handed over are not one for each bucket.
+    #[error("{found} vectors of {what} were given for {buckets} buckets")]
+    BucketCount {
+        /// Gradients or weights.
+        what: &'static str,
+        /// How many were given.
+        found: usize,
+        /// Buckets there are.
+        buckets: usize,
     },
     /// Replicas that must be equal are not.
     #[error("step {step}: {what} differ between the ranks: {values}")]

@@ -40,16 +40,19 @@
 pub mod bucket;
 pub mod codec;
 mod error;
+pub mod exchange;
 pub mod group;
 pub mod kernels;
 pub mod memory;
 pub mod method;
 pub mod pipeline;
 pub mod select;
+pub mod synchronizer;
 pub mod transform;
 
 pub use bucket::Bucket;
 pub use error::{Error, Result};
+pub use synchronizer::Synchronizer;
 
 /// The README's example is compiled with the tests.
 #[cfg(doctest)]

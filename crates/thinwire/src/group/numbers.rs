@@ -65,6 +65,16 @@ impl<'a> Sum<'a> {
         self.len() == 0
     }
 
+    /// A vector whose elements are given as the words that hold them; `None` for [`Precision::F32`], whose
+    /// elements do not fit.
+    pub fn of_words(precision: Precision, words: &'a mut [u16]) -> Option<Sum<'a>> {
+        match precision {
+            Precision::F32 => None,
+            Precision::F16 => Some(Sum::F16(bytemuck::cast_slice_mut(words))),
+            Precision::Bf16 => Some(Sum::Bf16(bytemuck::cast_slice_mut(words))),
+        }
+    }
+
     /// The vector as it travels.
     pub fn into_bytes(self) -> &'a mut [u8] {
         match self {

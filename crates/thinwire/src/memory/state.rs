@@ -33,6 +33,12 @@ pub struct State {
     pub momentum: BTreeMap<String, Vec<f32>>,
     /// What selectors remember: by unit, then by name.
     pub selectors: BTreeMap<String, BTreeMap<String, f64>>,
+    /// The step that comes next.
+    pub step: u64,
+    /// The rank it belongs to: every rank has a residual of its own.
+    pub rank: u64,
+    /// How many ranks there were; 0 where no group was involved.
+    pub ranks: u64,
 }
 
 const FORMAT: &str = "thinwire-state-1";
@@ -94,6 +100,9 @@ impl State {
             ("format".to_owned(), FORMAT.to_owned()),
             ("method".to_owned(), self.method.clone()),
             ("selectors".to_owned(), serde_json::to_string(&bits).map_err(|e| e.to_string())?),
+            ("step".to_owned(), self.step.to_string()),
+            ("rank".to_owned(), self.rank.to_string()),
+            ("ranks".to_owned(), self.ranks.to_string()),
         ]);
         serialize(views, Some(metadata)).map_err(|e| e.to_string())
     }
@@ -114,7 +123,17 @@ impl State {
         }
         let bits: BTreeMap<String, BTreeMap<String, u64>> = serde_json::from_str(&field("selectors"))
             .map_err(|error| bad("metadata selectors", error.to_string(), "numbers by unit and name"))?;
+        // Files written before there were groups do not have these.
+        let number = |name: &str| match metadata.get(name) {
+            None => Ok(0),
+            Some(text) => {
+                text.parse().map_err(|_| bad(&format!("metadata {name}"), text.clone(), "a number"))
+            }
+        };
         let mut state = State {
+            step: number("step")?,
+            rank: number("rank")?,
+            ranks: number("ranks")?,
             method: field("method"),
             selectors: bits
                 .into_iter()
@@ -151,7 +170,8 @@ mod tests {
     use super::*;
 
     fn sample() -> State {
-        let mut state = State { method: "redsync:quantize=true".into(), ..State::default() };
+        let method = "redsync:quantize=true".into();
+        let mut state = State { method, step: 1 << 60, rank: 3, ranks: 4, ..State::default() };
         state.residual.insert("a/b".into(), vec![1.0, -0.0, 1e-45, f32::MAX]);
         state.residual.insert("empty".into(), vec![]);
         state.momentum.insert("a/b".into(), vec![0.1, 0.2, 0.3, 0.4]);

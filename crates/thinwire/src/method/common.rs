@@ -1,12 +1,13 @@
 //! Parameters that many methods share, and a recipe that has them filled in.
 
 use super::{Kind, Parameter, Parameters};
-use crate::Result;
 use crate::bucket::LayerRules;
 use crate::codec::{IndexChoice, IndexForm, ValueForm};
+use crate::exchange::Leaders;
 use crate::pipeline::{Exchange, Momentum, Recipe, Scope, ValuePlan};
 use crate::select::Select;
 use crate::transform::TransformKind;
+use crate::{Error, Result};
 
 pub(super) const fn density(default: &'static str) -> Parameter {
     Parameter { name: "density", kind: Kind::Density, default, help: "the part of the elements to send" }
@@ -35,6 +36,53 @@ pub(super) const fn scope(default: &'static str) -> Parameter {
         default,
         help: "select from all layers of a bucket together, or layer by layer",
     }
+}
+
+/// Who decides which coordinates travel.
+pub(super) const EXCHANGE: Parameter = Parameter {
+    name: "exchange",
+    kind: Kind::Choice(&["gathered", "agreed"]),
+    default: "gathered",
+    help: "every rank sends its own coordinates to all, or leaders name them and all ranks reduce there",
+};
+
+pub(super) const fn leader(default: &'static str) -> Parameter {
+    let help = "who leads where coordinates are agreed: each rank in turn (star), the one with the largest \
+                selection (var), or random ranks";
+    Parameter { name: "leader", kind: Kind::Choice(&["star", "var", "random"]), default, help }
+}
+
+pub(super) const LEADERS: Parameter = Parameter {
+    name: "leaders",
+    kind: Kind::Count { min: 1, max: 65_536 },
+    default: "1",
+    help: "how many random leaders there are; the union of their coordinates travels",
+};
+
+/// For methods made for a gather that can also follow a leader.
+pub(super) const WHO_LEADS: &[Parameter] = &[EXCHANGE, leader("star"), LEADERS];
+
+/// The exchange that the parameters ask for, agreed if the method has no choice.
+pub(super) fn exchange(parameters: &Parameters) -> Result<Exchange> {
+    if parameters.has("exchange") && parameters.choice("exchange") == "gathered" {
+        return Ok(Exchange::Gathered);
+    }
+    let seed = if parameters.has("seed") { parameters.count("seed") } else { 0 };
+    let count = parameters.count("leaders") as usize;
+    let leaders = match parameters.choice("leader") {
+        "star" => Leaders::RoundRobin,
+        "var" => Leaders::LargestNorm,
+        _ => Leaders::Random { count, seed },
+    };
+    if count > 1 && !matches!(leaders, Leaders::Random { .. }) {
+        return Err(Error::BadParameter {
+            method: parameters.to_string(),
+            name: "leaders".into(),
+            value: count.to_string(),
+            expected: "1, or leader=random".into(),
+        });
+    }
+    Ok(Exchange::Agreed(leaders))
 }
 
 pub(super) const fn as_published() -> Parameter {

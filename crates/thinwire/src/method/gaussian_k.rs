@@ -8,12 +8,12 @@
 //! authors' decoder drops entries when counts differ.
 
 use super::common::{
-    INDEX, LAYERS_AND_MEMORY, VALUES, as_published, dense_one_dimensional, dense_up_to, density, scope,
-    sparse,
+    INDEX, LAYERS_AND_MEMORY, VALUES, WHO_LEADS, as_published, dense_one_dimensional, dense_up_to, density,
+    exchange, scope, sparse,
 };
 use super::{Method, Parameters};
 use crate::Result;
-use crate::pipeline::{Exchange, Recipe};
+use crate::pipeline::Recipe;
 use crate::select::GaussianK;
 
 pub(super) const METHOD: Method = Method {
@@ -30,6 +30,7 @@ pub(super) const METHOD: Method = Method {
             VALUES,
             INDEX,
         ],
+        WHO_LEADS,
         LAYERS_AND_MEMORY,
     ],
     build,
@@ -37,5 +38,5 @@ pub(super) const METHOD: Method = Method {
 
 fn build(parameters: &Parameters) -> Result<Recipe> {
     let selector = GaussianK { as_published: parameters.flag("as_published") };
-    sparse(parameters, Box::new(selector), Exchange::Gathered)
+    sparse(parameters, Box::new(selector), exchange(parameters)?)
 }

@@ -7,10 +7,13 @@
 //! threshold, and that layers of up to 1,000 elements go dense. `density=1/64` and `density=1/58.8` are the two
 //! operating points; they count values only, because a bitmap alone is 1/32 of the gradient.
 
-use super::common::{INDEX, LAYERS_AND_MEMORY, VALUES, dense_one_dimensional, dense_up_to, density, sparse};
+use super::common::{
+    EXCHANGE, INDEX, LAYERS_AND_MEMORY, LEADERS, VALUES, dense_one_dimensional, dense_up_to, density,
+    exchange, leader, seed, sparse,
+};
 use super::{Kind, Method, Parameter, Parameters};
 use crate::Result;
-use crate::pipeline::{Exchange, Recipe, Scope};
+use crate::pipeline::{Recipe, Scope};
 use crate::select::{Importance, ImportanceRule};
 
 const OWN: &[Parameter] = &[
@@ -27,6 +30,10 @@ const OWN: &[Parameter] = &[
         default: "0.001",
         help: "weights below this part of their layer's mean magnitude count as that",
     },
+    Parameter { default: "agreed", ..EXCHANGE },
+    leader("random"),
+    LEADERS,
+    seed(),
     dense_up_to("1000"),
     dense_one_dimensional("false"),
     VALUES,
@@ -47,7 +54,7 @@ fn build(parameters: &Parameters) -> Result<Recipe> {
         threshold => ImportanceRule::Fixed(threshold),
     };
     let selector = Importance::new(parameters.number("guard"), rule);
-    let mut recipe = sparse(parameters, Box::new(selector), Exchange::Agreed)?;
+    let mut recipe = sparse(parameters, Box::new(selector), exchange(parameters)?)?;
     recipe.scope = Scope::Layer;
     Ok(recipe)
 }

@@ -4,12 +4,12 @@
 //! Departure: the exact top-k where the two thresholds stay far apart (see [`MsTopk`]).
 
 use super::common::{
-    INDEX, LAYERS_AND_MEMORY, VALUES, as_published, dense_one_dimensional, dense_up_to, density, scope, seed,
-    sparse,
+    INDEX, LAYERS_AND_MEMORY, VALUES, WHO_LEADS, as_published, dense_one_dimensional, dense_up_to, density,
+    exchange, scope, seed, sparse,
 };
 use super::{Kind, Method, Parameter, Parameters};
 use crate::Result;
-use crate::pipeline::{Exchange, Recipe};
+use crate::pipeline::Recipe;
 use crate::select::MsTopk;
 
 const OWN: &[Parameter] = &[
@@ -33,12 +33,12 @@ pub(super) const METHOD: Method = Method {
     name: "mstopk",
     summary: "exactly k, by bisecting a threshold and filling up from the band between",
     paper: "MSTopk: Shi et al. 2021",
-    parameters: &[OWN, LAYERS_AND_MEMORY],
+    parameters: &[OWN, WHO_LEADS, LAYERS_AND_MEMORY],
     build,
 };
 
 fn build(parameters: &Parameters) -> Result<Recipe> {
     let (rounds, seed) = (parameters.count("rounds") as usize, parameters.count("seed"));
     let as_published = parameters.flag("as_published");
-    sparse(parameters, Box::new(MsTopk { rounds, seed, as_published }), Exchange::Gathered)
+    sparse(parameters, Box::new(MsTopk { rounds, seed, as_published }), exchange(parameters)?)
 }

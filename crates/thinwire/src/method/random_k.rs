@@ -8,6 +8,7 @@ use super::common::{
 };
 use super::{Method, Parameters};
 use crate::Result;
+use crate::exchange::Leaders;
 use crate::pipeline::{Exchange, Recipe};
 use crate::select::RandomK;
 
@@ -31,5 +32,5 @@ pub(super) const METHOD: Method = Method {
 };
 
 fn build(parameters: &Parameters) -> Result<Recipe> {
-    sparse(parameters, Box::new(RandomK::new(parameters.count("seed"))), Exchange::Agreed)
+    sparse(parameters, Box::new(RandomK::new(parameters.count("seed"))), Exchange::Agreed(Leaders::Nobody))
 }

@@ -1,11 +1,12 @@
 //! `topk`: the exact top-k with residual, each rank its own coordinates.
 
 use super::common::{
-    INDEX, LAYERS_AND_MEMORY, VALUES, dense_one_dimensional, dense_up_to, density, scope, sparse,
+    INDEX, LAYERS_AND_MEMORY, VALUES, WHO_LEADS, dense_one_dimensional, dense_up_to, density, exchange,
+    scope, sparse,
 };
 use super::{Method, Parameters};
 use crate::Result;
-use crate::pipeline::{Exchange, Recipe};
+use crate::pipeline::Recipe;
 use crate::select::Exact;
 
 pub(super) const METHOD: Method = Method {
@@ -14,11 +15,12 @@ pub(super) const METHOD: Method = Method {
     paper: "- (with scope=layer: LWTopk, the layer-wise baseline of AR-Topk)",
     parameters: &[
         &[density("0.01"), scope("bucket"), dense_up_to("0"), dense_one_dimensional("false"), VALUES, INDEX],
+        WHO_LEADS,
         LAYERS_AND_MEMORY,
     ],
     build,
 };
 
 fn build(parameters: &Parameters) -> Result<Recipe> {
-    sparse(parameters, Box::new(Exact), Exchange::Gathered)
+    sparse(parameters, Box::new(Exact), exchange(parameters)?)
 }

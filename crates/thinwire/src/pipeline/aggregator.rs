@@ -3,7 +3,7 @@
 use super::recipe::Recipe;
 use super::spectrum::Spectrum;
 use super::unit::divide;
-use crate::codec::{Frame, Header, Section};
+use crate::codec::{Frame, Header, Section, ValueForm};
 use crate::kernels::{Cpu, Kernels};
 use crate::transform::TransformKind;
 use crate::{Bucket, Error, Result};
@@ -29,7 +29,13 @@ impl Aggregator {
         Ok(Aggregator { bucket, spectrum, indices: Vec::new(), values: Vec::new() })
     }
 
-    /// Sums the frames and multiplies by `factor` (one over the number of ranks, for their mean). With
+    /// Bytes held.
+    pub fn workspace_bytes(&self) -> usize {
+        let spectrum = self.spectrum.as_ref().map_or(0, Spectrum::bytes);
+        4 * (self.indices.capacity() + self.values.capacity()) + spectrum
+    }
+
+    /// Sums the frames, each times `factor` (one over the number of ranks, for their mean). With
     /// `expected`, a frame of another step, plan or bucket is an error. Frequencies are summed as such, and
     /// transformed back once.
     ///
@@ -44,15 +50,12 @@ impl Aggregator {
     ) -> Result<()> {
         self.bucket.check_len("output", output.len())?;
         output.fill(0.0);
-        let summed = self.add_all(cpu, frames, expected, output);
+        let summed = self.add_all(cpu, frames, expected, factor, output);
         match summed {
             Err(_) => output.fill(0.0),
             Ok(frequencies) => {
                 if let (true, Some(spectrum)) = (frequencies, &mut self.spectrum) {
                     spectrum.inverse(output, |output, value| *output += value);
-                }
-                if factor != 1.0 {
-                    output.iter_mut().for_each(|x| *x *= factor);
                 }
             }
         }
@@ -65,6 +68,7 @@ impl Aggregator {
         cpu: &mut Cpu,
         frames: impl IntoIterator<Item = &'f [u8]>,
         expected: Option<&Header>,
+        factor: f32,
         output: &mut [f32],
     ) -> Result<bool> {
         if let Some(spectrum) = &mut self.spectrum {
@@ -80,6 +84,17 @@ impl Aggregator {
             self.bucket.check_len("frame", found)?;
             for section in frame.sections() {
                 section.decode(&mut self.indices, &mut self.values)?;
+                if *section.value_form() == ValueForm::Absent {
+                    return Err(Error::BadField {
+                        field: "section's value form",
+                        found: "absent".into(),
+                        expected: "values to add up".into(),
+                    });
+                }
+                // Now, while they are few: later every element of the output would have to be walked.
+                if factor != 1.0 {
+                    self.values.iter_mut().for_each(|value| *value *= factor);
+                }
                 if section.width() == 1 {
                     self.add_coordinates(cpu, &section, output);
                 } else {

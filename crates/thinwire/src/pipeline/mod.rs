@@ -31,6 +31,7 @@ mod spectrum;
 mod unit;
 
 pub use aggregator::Aggregator;
+pub(crate) use compressor::non_finite;
 pub use compressor::{Compressor, Input};
 pub use recipe::{Exception, Exchange, Momentum, Recipe, Scope, ValuePlan};
 pub use report::Report;

@@ -2,6 +2,7 @@
 
 use crate::bucket::LayerRules;
 use crate::codec::{IndexChoice, RangeFloat, Rounding, ValueForm};
+use crate::exchange::Leaders;
 use crate::kernels::Update;
 use crate::memory::Warmup;
 use crate::select::Select;
@@ -126,8 +127,8 @@ pub enum Exchange {
     Dense,
     /// Every rank sends its own coordinates to all.
     Gathered,
-    /// One or more leaders name the coordinates, and all ranks reduce there.
-    Agreed,
+    /// Leaders name the coordinates, and all ranks reduce there.
+    Agreed(Leaders),
 }
 
 impl std::fmt::Display for Exchange {
@@ -135,7 +136,7 @@ impl std::fmt::Display for Exchange {
         f.pad(match self {
             Exchange::Dense => "dense",
             Exchange::Gathered => "gathered",
-            Exchange::Agreed => "agreed",
+            Exchange::Agreed(_) => "agreed",
         })
     }
 }
@@ -159,6 +160,17 @@ impl Recipe {
                 name: "momentum".into(),
                 value: format!("{:?}", self.momentum),
                 expected: "0 without feedback: momentum correction works on what is kept".into(),
+            });
+        }
+        // Sums are made on the way, so whatever travels must be a number that can be added.
+        let whole_floats = matches!(self.values, ValuePlan::Fixed(form) if form.precision().is_some());
+        let identity = self.transform == TransformKind::Identity;
+        if matches!(self.exchange, Exchange::Agreed(_)) && !(whole_floats && identity) {
+            return Err(Error::BadParameter {
+                method: self.spec.clone(),
+                name: "exchange".into(),
+                value: "agreed".into(),
+                expected: "gathered: sums on the way need f32, f16 or bf16 values and no transform".into(),
             });
         }
         Ok(())

@@ -34,6 +34,23 @@ pub struct Report {
 }
 
 impl Report {
+    /// Adds the figures of another bucket.
+    pub fn add(&mut self, other: &Report) {
+        self.elements += other.elements;
+        self.dense += other.dense;
+        self.asked += other.asked;
+        self.kept += other.kept;
+        self.values += other.values;
+        self.index_bytes += other.index_bytes;
+        self.value_bytes += other.value_bytes;
+        self.frame_bytes += other.frame_bytes;
+        self.clipped += other.clipped;
+        self.energy += other.energy;
+        self.energy_sent += other.energy_sent;
+        self.select_time += other.select_time;
+        self.encode_time += other.encode_time;
+    }
+
     /// Dense bytes over the bytes of the values alone.
     pub fn value_ratio(&self) -> f64 {
         4.0 * self.elements as f64 / (self.value_bytes as f64).max(f64::MIN_POSITIVE)

@@ -125,6 +125,7 @@ pub(super) fn write_header(
         ValueForm::Bf16 => 2,
         ValueForm::Range(_) => 3,
         ValueForm::SameSign => 4,
+        ValueForm::Absent => 5,
     };
     out.push(index_form as u8 | number << VALUE_SHIFT | (width - 1) << WIDTH_SHIFT);
     if let ValueForm::Range(range) = value_form {
@@ -145,7 +146,7 @@ fn read_forms(forms: u8, rest: &mut &[u8]) -> Result<(IndexForm, ValueForm, u8)>
     let bad = || Error::BadField {
         field: "section forms",
         found: format!("{forms:#010b}"),
-        expected: "an index form in bits 0-1, a value form up to 4 in bits 2-4, bits 6-7 zero".into(),
+        expected: "an index form in bits 0-1, a value form up to 5 in bits 2-4, bits 6-7 zero".into(),
     };
     let index_form = IndexForm::from_number(forms & 3).ok_or_else(bad)?;
     let value_form = match forms >> VALUE_SHIFT & 7 {
@@ -154,6 +155,7 @@ fn read_forms(forms: u8, rest: &mut &[u8]) -> Result<(IndexForm, ValueForm, u8)>
         2 => ValueForm::Bf16,
         3 => ValueForm::Range(read_range(take(rest, RANGE_BYTES as u64, "range float")?)?),
         4 => ValueForm::SameSign,
+        5 => ValueForm::Absent,
         _ => return Err(bad()),
     };
     match forms >> WIDTH_SHIFT {
@@ -195,13 +197,14 @@ pub(super) fn check_place(frame: &Header, start: u32, universe: u32, width: u8) 
     Ok(())
 }
 
-/// Fails for same-sign values that are not backed by written coordinates: nothing would bound their number by
+/// Fails for same-sign or absent values that are not backed by written coordinates: nothing would bound their number by
 /// the bytes received. Complex values have no common sign.
 pub(super) fn check_forms(index_form: IndexForm, value_form: &ValueForm, width: u8) -> Result<()> {
-    if *value_form == ValueForm::SameSign && (index_form == IndexForm::All || width != 1) {
+    let without_bytes = matches!(value_form, ValueForm::SameSign | ValueForm::Absent);
+    if without_bytes && (index_form == IndexForm::All || width != 1) {
         return Err(Error::BadField {
             field: "section forms",
-            found: format!("same-sign values with index form {index_form} and width {width}"),
+            found: format!("{} values with index form {index_form} and width {width}", value_form.name()),
             expected: "written indices and width 1".into(),
         });
     }

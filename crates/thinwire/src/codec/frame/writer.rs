@@ -110,14 +110,18 @@ impl<'a> FrameWriter<'a> {
         }
         section::check_place(&self.header, start, universe, width)?;
         let plan = match input.indices {
-            // Same-sign values need written indices (see `check_forms`), even if those are all there are.
-            Some(indices) => Plan::new(input.index, indices, universe, *form != ValueForm::SameSign)?,
+            // Values without bytes of their own need written indices (see `check_forms`), even if those are
+            // all there are.
+            Some(indices) => {
+                let may_be_all = !matches!(form, ValueForm::SameSign | ValueForm::Absent);
+                Plan::new(input.index, indices, universe, may_be_all)?
+            }
             None => Plan::All,
         };
         section::check_forms(plan.form(), form, width)?;
         // As many as the universe at most, which the plan has checked.
         let count = input.indices.map_or(universe, |indices| indices.len() as u32);
-        let expected = section::value_count(count, width)?;
+        let expected = if *form == ValueForm::Absent { 0 } else { section::value_count(count, width)? };
         if values.len() != expected {
             return Err(Error::BadValues {
                 form: form.name(),

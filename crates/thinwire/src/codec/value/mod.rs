@@ -7,6 +7,7 @@ mod same_sign;
 pub use range_float::{RangeFloat, Rounding};
 
 use crate::codec::bits;
+use crate::group::Precision;
 use crate::{Error, Result};
 
 /// How the values of a section are written.
@@ -22,10 +23,12 @@ pub enum ValueForm {
     Range(RangeFloat),
     /// One 32-bit float, the mean of values that have one sign.
     SameSign,
+    /// No values at all: a leader's coordinates, at which all ranks will add up theirs.
+    Absent,
 }
 
 impl ValueForm {
-    /// Its short name, without parameters: f32, f16, bf16, range or same-sign.
+    /// Its short name, without parameters: f32, f16, bf16, range, same-sign or absent.
     pub fn name(&self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -33,6 +36,17 @@ impl ValueForm {
             Self::Bf16 => "bf16",
             Self::Range(_) => "range",
             Self::SameSign => "same-sign",
+            Self::Absent => "absent",
+        }
+    }
+
+    /// The width in which values of this form can be added up without being decoded; `None` if they can't.
+    pub fn precision(&self) -> Option<Precision> {
+        match self {
+            Self::F32 => Some(Precision::F32),
+            Self::F16 => Some(Precision::F16),
+            Self::Bf16 => Some(Precision::Bf16),
+            Self::Range(_) | Self::SameSign | Self::Absent => None,
         }
     }
 }
@@ -62,6 +76,7 @@ pub fn encoded_len(form: &ValueForm, count: usize) -> usize {
         ValueForm::F16 | ValueForm::Bf16 => wide.saturating_mul(2),
         ValueForm::Range(range) => wide.saturating_mul(u64::from(range.bits())).div_ceil(8),
         ValueForm::SameSign => 4 * wide.min(1),
+        ValueForm::Absent => 0,
     };
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
@@ -95,10 +110,11 @@ pub fn encode(form: &ValueForm, values: &[f32], out: &mut Vec<u8>) -> Result<usi
             same_sign::encode(values, out)?;
             0
         }
+        ValueForm::Absent => 0,
     })
 }
 
-/// Reads `count` values into `out`, which is emptied first.
+/// Reads `count` values into `out`, which is emptied first and stays empty for [`ValueForm::Absent`].
 ///
 /// Every form but [`ValueForm::SameSign`] has bytes for each value, so `out` takes at most 16 times the
 /// memory of `bytes`; with that one the caller must know that `count` is sane.
@@ -109,7 +125,9 @@ pub fn encode(form: &ValueForm, values: &[f32], out: &mut Vec<u8>) -> Result<usi
 pub fn decode(form: &ValueForm, bytes: &[u8], count: usize, out: &mut Vec<f32>) -> Result<()> {
     out.clear();
     bits::check_length("values", bytes, encoded_len(form, count) as u64)?;
-    out.reserve_exact(count);
+    if *form != ValueForm::Absent {
+        out.reserve_exact(count);
+    }
     let result = match form {
         ValueForm::F32 => {
             float::decode_f32(bytes, out);
@@ -125,6 +143,7 @@ pub fn decode(form: &ValueForm, bytes: &[u8], count: usize, out: &mut Vec<f32>) 
         }
         ValueForm::Range(range) => range.decode_all(bytes, count, out),
         ValueForm::SameSign => same_sign::decode(bytes, count, out),
+        ValueForm::Absent => Ok(()),
     };
     result.inspect_err(|_| out.clear())
 }

@@ -16,6 +16,8 @@ pub(super) struct Message {
     /// Their values; dense ones stand here too.
     pub values: Vec<f32>,
     pub drafts: Vec<Draft>,
+    /// What leaders have named, for each unit.
+    pub agreed: Vec<Vec<u32>>,
     /// Work space of the second half.
     pub relative: Vec<u32>,
     pub bytes: Vec<u8>,
@@ -45,7 +47,8 @@ impl Message {
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        let words = self.positions.capacity() + self.relative.capacity();
+        let agreed: usize = self.agreed.iter().map(Vec::capacity).sum();
+        let words = self.positions.capacity() + self.relative.capacity() + agreed;
         let floats = self.values.capacity() + self.decoded.capacity();
         4 * (words + floats) + self.bytes.capacity() + self.drafts.capacity() * size_of::<Draft>()
     }
@@ -74,15 +77,15 @@ pub(super) struct Step<'a> {
     pub scale: f32,
     /// The density of this step.
     pub density: f64,
+    /// Whether this rank selects; otherwise the gradient only enters the memory, and others say what travels.
+    pub chooses: bool,
 }
 
 impl Compressor {
     /// Accumulates and selects everything. Every draft in the message stands for a gradient that has entered
     /// the memory, also when this ends with an error.
     pub(super) fn draft(&mut self, cpu: &mut Cpu, step: Step<'_>, report: &mut Report) -> Result<()> {
-        // A method that warms up densely sends all layers dense. A transform asked for full density still
-        // transforms: its codec is part of the method.
-        if step.density >= 1.0 && (self.recipe.density < 1.0 || self.spectrum.is_none()) {
+        if self.is_dense_at(step.density) {
             let everything = 0..self.bucket.len();
             return if everything.is_empty() {
                 Ok(())
@@ -101,6 +104,12 @@ impl Compressor {
             }
         }
         Ok(())
+    }
+
+    /// Whether everything is sent at this density. A method that warms up densely sends all layers dense; but
+    /// a transform asked for full density still transforms: its codec is part of the method.
+    pub(super) fn is_dense_at(&self, density: f64) -> bool {
+        density >= 1.0 && (self.recipe.density < 1.0 || self.spectrum.is_none())
     }
 
     fn draft_dense(
@@ -141,24 +150,30 @@ impl Compressor {
         step: Step<'_>,
         report: &mut Report,
     ) -> Result<()> {
-        let Step { input, scale, density } = step;
+        let Step { input, scale, density, chooses } = step;
         let Compressor { recipe, bucket, memory, units, message, .. } = self;
         let unit = &mut units[number];
         let mut mean_weight = 0.0;
-        if unit.selector.needs_weights() {
+        if chooses && unit.selector.needs_weights() {
             let missing = || Error::WeightsMissing { method: recipe.spec.clone() };
             let measured = cpu.statistics(input.weights.ok_or_else(missing)?, &unit.weight_sample);
             mean_weight = measured.map_err(|found| non_finite(bucket, "weights", found))?.mean_magnitude();
         }
         let (asked, universe) = (unit.selector.quota(unit.len, density), unit.universe());
-        let walk = memory.walk(input.gradient, input.weights, scale, unit.selector.score(mean_weight));
+        let score = if chooses { unit.selector.score(mean_weight) } else { Score::Magnitude };
+        let expect = if chooses { unit.selector.expect(asked) } else { 0 };
+        let mut idle = Guess::default();
+        let guess = if chooses { &mut unit.guess } else { &mut idle };
+        let walk = memory.walk(input.gradient, input.weights, scale, score);
         let mut survey = cpu
-            .survey(walk, &unit.ranges, unit.selector.expect(asked), &mut unit.guess)
+            .survey(walk, &unit.ranges, expect, guess)
             .map_err(|found| non_finite(bucket, "gradient", found))?;
         message.open(Some(number), universe);
         report.energy += survey.statistics().sum_squares;
-        unit.selector.select(&mut survey, asked, input.progress.step);
-        survey.finish(&mut message.positions, &mut message.values);
+        if chooses {
+            unit.selector.select(&mut survey, asked, input.progress.step);
+            survey.finish(&mut message.positions, &mut message.values);
+        }
         report.note_unit(asked, message.close());
         Ok(())
     }
@@ -171,7 +186,7 @@ impl Compressor {
         step: Step<'_>,
         report: &mut Report,
     ) -> Result<()> {
-        let Step { input, scale, density } = step;
+        let Step { input, scale, density, .. } = step;
         let Compressor { recipe, bucket, memory, units, spectrum, message, .. } = self;
         let (unit, spectrum) = (&mut units[number], spectrum.as_mut().expect("a method with a transform"));
         let walk = memory.walk(input.gradient, None, scale, Score::Magnitude);
@@ -206,7 +221,8 @@ impl Compressor {
 }
 
 impl Report {
-    fn note_unit(&mut self, asked: usize, (kept, values): (usize, &[f32])) {
+    /// Adds what a unit came to.
+    pub(super) fn note_unit(&mut self, asked: usize, (kept, values): (usize, &[f32])) {
         self.asked += asked;
         self.kept += kept;
         self.energy_sent += values.iter().map(|&v| v as f64 * v as f64).sum::<f64>();

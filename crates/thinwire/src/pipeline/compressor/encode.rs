@@ -1,5 +1,7 @@
 //! Second half of a step: encode what was drafted, then forget it.
 
+use std::time::Instant;
+
 use super::draft::Message;
 use super::{Compressor, Input};
 use crate::Result;
@@ -8,19 +10,16 @@ use crate::kernels::{Cpu, Kernels};
 use crate::pipeline::report::Report;
 
 impl Compressor {
-    /// Writes the frame. What a lossy value form loses is left in the message, in place of the values.
-    pub(super) fn encode(
+    /// Second part of a step: appends the frame. What a lossy value form loses is left in the message, in place
+    /// of the values. After an error the frame is as it was.
+    pub(crate) fn encode(
         &mut self,
         input: &Input<'_>,
         frame: &mut Vec<u8>,
         report: &mut Report,
     ) -> Result<()> {
-        let header = Header {
-            step: input.progress.step,
-            plan: input.plan,
-            bucket: self.bucket.id(),
-            elements: self.bucket.len() as u32,
-        };
+        let (begun, before) = (Instant::now(), frame.len());
+        let header = self.header(input);
         let mut writer = FrameWriter::new(frame, header);
         for number in 0..self.message.drafts.len() {
             let draft = self.message.drafts[number].clone();
@@ -50,13 +49,26 @@ impl Compressor {
         }
         report.values = self.message.values.len();
         writer.finish()?;
+        report.encode_time = begun.elapsed();
+        report.frame_bytes = frame.len() - before;
         Ok(())
     }
 
-    /// The message is good: the memory forgets what was sent, and keeps what the codec lost.
-    pub(super) fn commit(&mut self, cpu: &mut Cpu) {
-        let Compressor { recipe, memory, units, spectrum, message, .. } = self;
-        for number in message.drafts.iter().filter_map(|draft| draft.unit) {
+    /// Where this step's frames belong.
+    pub(crate) fn header(&self, input: &Input<'_>) -> Header {
+        Header {
+            step: input.progress.step,
+            plan: input.plan,
+            bucket: self.bucket.id(),
+            elements: self.bucket.len() as u32,
+        }
+    }
+
+    /// Last part of a step: what was drafted has been sent. The memory forgets it, and keeps what the codec
+    /// lost.
+    pub(crate) fn commit(&mut self, cpu: &mut Cpu) {
+        let Compressor { recipe, memory, units, spectrum, message, chose, .. } = self;
+        for number in message.drafts.iter().filter_map(|draft| draft.unit).filter(|_| *chose) {
             units[number].selector.commit();
         }
         if !recipe.feedback {
@@ -86,7 +98,7 @@ impl Compressor {
 
 impl Message {
     /// Puts into the place of a draft's values what stays behind: the difference to what receivers will read.
-    fn keep_loss(&mut self, number: usize, form: &ValueForm) -> Result<()> {
+    pub(super) fn keep_loss(&mut self, number: usize, form: &ValueForm) -> Result<()> {
         let draft = &mut self.drafts[number];
         let values = &mut self.values[draft.values.clone()];
         self.bytes.clear();

@@ -1,5 +1,6 @@
 //! From a gradient to a frame, by a recipe.
 
+mod agree;
 mod draft;
 mod encode;
 
@@ -57,6 +58,9 @@ pub struct Compressor {
     units: Vec<Unit>,
     spectrum: Option<Spectrum>,
     message: Message,
+    /// Of the step that is under way: the factor on the gradient, and whether this rank selected.
+    scale: f32,
+    chose: bool,
 }
 
 impl Compressor {
@@ -71,7 +75,8 @@ impl Compressor {
         // A method that sends everything has nothing to remember.
         let remembered = if recipe.selector.is_some() { bucket.len() } else { 0 };
         let memory = Memory::new(remembered, recipe.update());
-        Ok(Compressor { recipe, bucket, memory, dense, units, spectrum, message: Message::default() })
+        let message = Message::default();
+        Ok(Compressor { recipe, bucket, memory, dense, units, spectrum, message, scale: 1.0, chose: false })
     }
 
     /// The recipe.
@@ -96,29 +101,45 @@ impl Compressor {
 
     /// Compresses one gradient: appends a frame to `frame`. One `cpu` serves any number of compressors.
     pub fn compress(&mut self, cpu: &mut Cpu, input: &Input<'_>, frame: &mut Vec<u8>) -> Result<Report> {
+        let mut report = self.begin(cpu, input, true)?;
+        if let Err(error) = self.encode(input, frame, &mut report) {
+            self.cancel(cpu, input);
+            return Err(error);
+        }
+        self.commit(cpu);
+        Ok(report)
+    }
+
+    /// First part of a step: the gradient enters the memory and, if this rank `chooses`, what to send is
+    /// selected. A step that was begun is ended by [`commit`](Compressor::commit) or
+    /// [`cancel`](Compressor::cancel); after an error nothing was begun.
+    pub(crate) fn begin(&mut self, cpu: &mut Cpu, input: &Input<'_>, chooses: bool) -> Result<Report> {
         self.bucket.check_len("gradient", input.gradient.len())?;
         if let Some(weights) = input.weights {
             self.bucket.check_len("weights", weights.len())?;
         }
         let begun = Instant::now();
         let mut report = Report { elements: self.bucket.len(), ..Report::default() };
-        let scale = self.scale(cpu, input)?;
-        let density = self.recipe.warmup.density(self.recipe.density, input.progress);
-
+        (self.scale, self.chose) = (self.scale_of(cpu, input)?, chooses);
+        let density = self.density(input.progress);
         self.message.clear();
-        let before = frame.len();
-        let drafted = self.draft(cpu, Step { input, scale, density }, &mut report);
-        let selected = Instant::now();
-        if let Err(error) = drafted.and_then(|()| self.encode(input, frame, &mut report)) {
-            frame.truncate(before);
-            self.withdraw(cpu, input, scale);
+        let step = Step { input, scale: self.scale, density, chooses };
+        if let Err(error) = self.draft(cpu, step, &mut report) {
+            self.cancel(cpu, input);
             return Err(error);
         }
-        self.commit(cpu);
-        report.select_time = selected - begun;
-        report.encode_time = selected.elapsed();
-        report.frame_bytes = frame.len() - before;
+        report.select_time = begun.elapsed();
         Ok(report)
+    }
+
+    /// The density at this point of the training.
+    pub(crate) fn density(&self, progress: Progress) -> f64 {
+        self.recipe.warmup.density(self.recipe.density, progress)
+    }
+
+    /// Whether everything is sent at this point of the training.
+    pub(crate) fn is_dense(&self, progress: Progress) -> bool {
+        self.is_dense_at(self.density(progress))
     }
 
     /// Everything that must be saved for a run to go on with the same bits.
@@ -148,7 +169,7 @@ impl Compressor {
     }
 
     /// The factor on this step's gradient: the caller's, and local clipping.
-    fn scale(&self, cpu: &mut Cpu, input: &Input<'_>) -> Result<f32> {
+    fn scale_of(&self, cpu: &mut Cpu, input: &Input<'_>) -> Result<f32> {
         let Some(limit) = self.recipe.clip else { return Ok(input.scale) };
         let norm = match input.norm {
             Some(norm) => norm,
@@ -170,18 +191,17 @@ impl Compressor {
         Ok(input.scale * clip_factor(norm, limit, input.workers) as f32)
     }
 
-    /// After an error: takes the gradient back out of everything it had entered.
-    fn withdraw(&mut self, cpu: &mut Cpu, input: &Input<'_>, scale: f32) {
-        if self.memory.residual.is_empty() {
-            return;
-        }
-        for draft in &self.message.drafts {
-            let walk = self.memory.walk(input.gradient, None, scale, Score::Magnitude);
+    /// Ends a step that did not happen: takes the gradient back out of everything it had entered.
+    pub(crate) fn cancel(&mut self, cpu: &mut Cpu, input: &Input<'_>) {
+        let remembers = !self.memory.residual.is_empty();
+        for draft in self.message.drafts.iter().filter(|_| remembers) {
+            let walk = self.memory.walk(input.gradient, None, self.scale, Score::Magnitude);
             match draft.unit {
                 Some(number) => cpu.withdraw(walk, &self.units[number].ranges),
                 None => cpu.withdraw(walk, std::slice::from_ref(&draft.universe)),
             }
         }
+        self.message.clear();
     }
 }
 
@@ -190,7 +210,7 @@ fn norm_of_huge(gradient: &[f32]) -> f64 {
     gradient.iter().map(|&g| g as f64 * g as f64).sum::<f64>().sqrt()
 }
 
-fn non_finite(bucket: &Bucket, what: &'static str, found: NonFinite) -> Error {
+pub(crate) fn non_finite(bucket: &Bucket, what: &'static str, found: NonFinite) -> Error {
     let (layer, index) = bucket.layer_at(found.position);
     Error::NonFinite { what, layer: layer.name().to_owned(), index, value: found.value }
 }

@@ -1,0 +1,159 @@
+//! Leaders name the coordinates, and all ranks sum their values there: IWP and AR-Topk are one protocol.
+//!
+//! 1. Everybody's gradient enters its memory; the leaders select. (With the largest norm leading, everybody
+//!    selects, and the norms are gathered.)
+//! 2. Each leader's coordinates are broadcast; the agreed ones are the union.
+//! 3. Everybody's values there are summed by an all-reduce.
+//! 4. Everybody's memory forgets those coordinates, also where its own value was small: it has been summed.
+//!
+//! A rank that can't take part says so without a message of its own: a leader by an empty proposal, any other by
+//! a NaN in the place behind the last value.
+
+use half::{bf16, f16};
+
+use super::Leaders;
+use super::lane::{Lane, Route, Way};
+use super::sums::{form_of, round, sum_words};
+use crate::group::{Gathered, Precision, Sum};
+use crate::kernels::Cpu;
+use crate::pipeline::Input;
+use crate::{Error, Result};
+
+impl Lane {
+    /// With `leaders` or, where everything is sent, without.
+    pub(super) fn travel_agreed(
+        &mut self,
+        route: &mut Route<'_>,
+        input: &Input<'_>,
+        leaders: Option<Leaders>,
+    ) -> Result<bool> {
+        let (rank, size, step) = (route.group.rank(), route.group.size(), input.progress.step);
+        let known = leaders.map_or_else(Vec::new, |leaders| leaders.of_step(step, size));
+        let everybody_chooses = matches!(leaders, None | Some(Leaders::LargestNorm | Leaders::Nobody));
+        match self.compressor.begin(route.cpu, input, everybody_chooses || known.contains(&rank)) {
+            Ok(report) => (self.report, self.way) = (report, Way::Agreed),
+            Err(error) => self.refusal = Some(error),
+        }
+        let count = match leaders {
+            None | Some(Leaders::Nobody) => Some(self.compressor.values_without_proposal(input.progress)),
+            Some(Leaders::LargestNorm) => match self.largest_norm(route)? {
+                Some(leader) => self.follow(route, input, &[leader])?,
+                None => None,
+            },
+            Some(_) => self.follow(route, input, &known)?,
+        };
+        let Some(count) = count else { return Ok(false) };
+        self.sum(route, count)
+    }
+
+    /// The rank whose selection has the largest squared norm; `None` if some rank can't take part.
+    fn largest_norm(&mut self, route: &mut Route<'_>) -> Result<Option<usize>> {
+        let norm = self.report.energy_sent.to_le_bytes();
+        let mine: &[u8] = if self.refusal.is_none() { &norm } else { &[] };
+        let mut norms = Gathered::default();
+        self.timed(|_| route.group.all_gather(mine, norm.len(), &mut norms))?;
+        let norm_of = |bytes: &[u8]| bytes.try_into().ok().map(f64::from_le_bytes);
+        let norms: Option<Vec<f64>> = norms.iter().map(norm_of).collect();
+        Ok(norms.map(|norms| Leaders::largest(norms.into_iter())))
+    }
+
+    /// Hears the leaders and adopts what they name: how many values travel, or `None` if a leader can't lead.
+    fn follow(
+        &mut self,
+        route: &mut Route<'_>,
+        input: &Input<'_>,
+        leaders: &[usize],
+    ) -> Result<Option<usize>> {
+        let limit = self.message_limit();
+        // About twelve bits a coordinate; every rank estimates the same.
+        let how = route.algorithm_for(self.compressor.values_without_proposal(input.progress) * 3 / 2);
+        self.proposals.resize_with(leaders.len(), Vec::new);
+        for (number, &leader) in leaders.iter().enumerate() {
+            let mut proposal = std::mem::take(&mut self.proposals[number]);
+            proposal.clear();
+            if leader == route.group.rank() && self.refusal.is_none() {
+                let written = self.compressor.propose(input, &mut proposal, &mut self.report);
+                self.refusal = written.err();
+            }
+            self.timed(|_| route.group.broadcast(leader, &mut proposal, limit, how))?;
+            self.report.index_bytes += proposal.len();
+            self.proposals[number] = proposal;
+            if self.proposals[number].is_empty() {
+                return Ok(None);
+            }
+        }
+        let expected = self.compressor.header(input);
+        let proposals = self.proposals.iter().map(Vec::as_slice);
+        let count = self.compressor.agree(proposals, &expected).map_err(|error| Error::BadMessage {
+            rank: leaders[0],
+            step: input.progress.step,
+            reason: error.to_string(),
+        })?;
+        if self.refusal.is_none() {
+            self.compressor.adopt(&mut self.report);
+        }
+        Ok(Some(count))
+    }
+
+    /// Sums the values of all ranks, and one more in which a rank that can't take part has a NaN.
+    fn sum(&mut self, route: &mut Route<'_>, count: usize) -> Result<bool> {
+        let (form, precision) = form_of(&self.compressor.recipe().values);
+        let bytes = precision.width() * (count + 1);
+        (self.report.values, self.report.value_bytes) = (count, bytes);
+        let mut sums = std::mem::take(&mut self.sums);
+        sums.clear();
+        if precision == Precision::F32 {
+            match self.refusal {
+                None => sums.extend_from_slice(self.compressor.values()),
+                Some(_) => sums.resize(count, 0.0),
+            }
+            sums.push(self.flag());
+            let how = route.algorithm_for(bytes);
+            self.timed(|_| route.group.all_reduce(Sum::F32(&mut sums), how))?;
+        } else {
+            if self.refusal.is_none() {
+                let rounded = round(&form, self.compressor.values(), &mut self.frame, &mut self.words);
+                let kept = rounded.and_then(|clipped| {
+                    self.report.clipped += clipped;
+                    self.compressor.keep_loss(&form)
+                });
+                self.refusal = kept.err();
+            }
+            if self.refusal.is_some() {
+                self.words.clear();
+                self.words.resize(count, 0);
+            }
+            let flag = self.flag();
+            self.words.push(match precision {
+                Precision::Bf16 => bf16::from_f32(flag).to_bits(),
+                _ => f16::from_f32(flag).to_bits(),
+            });
+            self.timed(|lane| sum_words(route, precision, &mut lane.words, &mut sums))?;
+        }
+        let all_took_part = sums.pop().is_some_and(|flag| !flag.is_nan());
+        if all_took_part && let Some(sum) = sums.iter().find(|sum| !sum.is_finite()) {
+            // The same on every rank, so that all of them skip the step.
+            self.refusal = Some(Error::BadValues {
+                form: form.name(),
+                found: format!("a sum over all ranks of {sum}"),
+                expected: "finite sums".into(),
+            });
+        }
+        self.sums = sums;
+        self.report.frame_bytes = self.report.index_bytes + self.report.value_bytes;
+        Ok(all_took_part && self.refusal.is_none())
+    }
+
+    /// What this rank puts behind its last value.
+    fn flag(&self) -> f32 {
+        if self.refusal.is_some() { f32::NAN } else { 0.0 }
+    }
+
+    pub(super) fn settle_agreed(&mut self, cpu: &mut Cpu, factor: f32, output: &mut [f32]) {
+        if factor != 1.0 {
+            self.sums.iter_mut().for_each(|sum| *sum *= factor);
+        }
+        self.compressor.commit(cpu);
+        self.compressor.deliver(cpu, &self.sums, output);
+    }
+}

@@ -1,0 +1,59 @@
+//! All-reduce of the whole gradient, in place.
+
+use super::lane::{Lane, Route, Situation, Way};
+use super::sums::{form_of, round, sum_words};
+use crate::Result;
+use crate::group::{Precision, Sum};
+use crate::kernels::{Cpu, Kernels};
+use crate::pipeline::{Report, non_finite};
+
+impl Lane {
+    /// A rank whose gradient is not right sends what it has, or zeros; nobody sees that from the sum, so the
+    /// step needs a verdict.
+    pub(super) fn travel_dense(
+        &mut self,
+        route: &mut Route<'_>,
+        situation: &Situation,
+        gradient: &mut [f32],
+    ) -> Result<bool> {
+        self.way = Way::Dense;
+        let mut stand_in = Vec::new();
+        let gradient = match self.check(route.cpu, gradient) {
+            Ok(()) => gradient,
+            Err(error) => {
+                self.refusal = Some(error);
+                stand_in.resize(self.compressor.bucket().len(), 0.0);
+                &mut stand_in
+            }
+        };
+        if situation.share != 1.0 {
+            gradient.iter_mut().for_each(|x| *x *= situation.share);
+        }
+        let (form, precision) = form_of(&self.compressor.recipe().values);
+        let bytes = gradient.len() * precision.width();
+        (self.report.values, self.report.value_bytes, self.report.frame_bytes) =
+            (gradient.len(), bytes, bytes);
+        if precision == Precision::F32 {
+            let how = route.algorithm_for(bytes);
+            self.timed(|_| route.group.all_reduce(Sum::F32(gradient), how))?;
+        } else {
+            self.report.clipped = round(&form, gradient, &mut self.frame, &mut self.words)?;
+            let mut sums = std::mem::take(&mut self.sums);
+            sums.clear();
+            self.timed(|lane| sum_words(route, precision, &mut lane.words, &mut sums))?;
+            gradient.copy_from_slice(&sums);
+            self.sums = sums;
+        }
+        Ok(true)
+    }
+
+    fn check(&mut self, cpu: &mut Cpu, gradient: &[f32]) -> Result<()> {
+        let bucket = self.compressor.bucket();
+        bucket.check_len("gradient", gradient.len())?;
+        let measured = cpu.statistics(gradient, &[0..bucket.len()]);
+        let energy = measured.map_err(|found| non_finite(bucket, "gradient", found))?.sum_squares;
+        let elements = bucket.len();
+        self.report = Report { elements, dense: elements, energy, energy_sent: energy, ..Report::default() };
+        Ok(())
+    }
+}

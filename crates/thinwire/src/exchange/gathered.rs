@@ -1,0 +1,59 @@
+//! Every rank sends its own coordinates to all, and sums up everybody's in the order of the ranks.
+
+use super::lane::{Lane, Route, Situation, Way};
+use crate::codec::{Frame, Header};
+use crate::kernels::Cpu;
+use crate::pipeline::Input;
+use crate::{Error, Result};
+
+impl Lane {
+    /// A rank that can't take part sends an empty message, which no frame is.
+    pub(super) fn travel_gathered(&mut self, route: &mut Route<'_>, input: &Input<'_>) -> Result<bool> {
+        self.frame.clear();
+        match self.compressor.begin(route.cpu, input, true) {
+            Ok(report) => {
+                (self.report, self.way) = (report, Way::Gathered);
+                if let Err(error) = self.compressor.encode(input, &mut self.frame, &mut self.report) {
+                    self.refusal = Some(error);
+                }
+            }
+            Err(error) => self.refusal = Some(error),
+        }
+        let limit = self.message_limit();
+        self.timed(|lane| route.group.all_gather(&lane.frame, limit, &mut lane.gathered))?;
+        if self.gathered.iter().any(<[u8]>::is_empty) {
+            return Ok(false);
+        }
+        let expected = self.compressor.header(input);
+        for (rank, frame) in self.gathered.iter().enumerate() {
+            check(frame, &expected).map_err(|error| Error::BadMessage {
+                rank,
+                step: input.progress.step,
+                reason: error.to_string(),
+            })?;
+        }
+        Ok(true)
+    }
+
+    pub(super) fn settle_gathered(
+        &mut self,
+        cpu: &mut Cpu,
+        situation: &Situation,
+        factor: f32,
+        output: &mut [f32],
+    ) -> Result<()> {
+        let (step, plan) = (situation.progress.step, situation.plan);
+        let bucket = self.compressor.bucket();
+        let expected = Header { step, plan, bucket: bucket.id(), elements: bucket.len() as u32 };
+        if let Some(aggregator) = &mut self.aggregator {
+            aggregator.sum(cpu, self.gathered.iter(), Some(&expected), factor, output)?;
+        }
+        self.compressor.commit(cpu);
+        Ok(())
+    }
+}
+
+/// Fails for a frame that is damaged or belongs elsewhere.
+fn check(frame: &[u8], expected: &Header) -> Result<()> {
+    Frame::parse(frame)?.header().expect(expected)
+}

@@ -1,0 +1,210 @@
+//! One bucket of one rank: its compressor, and what is under way.
+
+use std::time::{Duration, Instant};
+
+use crate::group::{Algorithm, Gathered, Group, Mark};
+use crate::kernels::Cpu;
+use crate::memory::Progress;
+use crate::pipeline::{Aggregator, Compressor, Exchange, Input, Recipe, Report};
+use crate::{Bucket, Error, Result};
+
+/// What a bucket travels by.
+pub(crate) struct Route<'a> {
+    pub group: &'a mut dyn Group,
+    pub cpu: &'a mut Cpu,
+    /// The algorithm of sums and broadcasts; `None` chooses by size.
+    pub algorithm: Option<Algorithm>,
+}
+
+impl Route<'_> {
+    /// The algorithm for a vector or message of about so many bytes.
+    pub fn algorithm_for(&self, bytes: usize) -> Algorithm {
+        self.algorithm.unwrap_or_else(|| Algorithm::for_size(bytes, self.group.size()))
+    }
+}
+
+/// What all buckets of a step have in common.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Situation {
+    pub progress: Progress,
+    pub plan: u32,
+    /// The norm of the whole local gradient, where local clipping needs it.
+    pub norm: Option<f64>,
+    /// This rank's share in the sum: 1, or more for a rank with more samples than the average.
+    pub share: f32,
+}
+
+/// A bucket on its way.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(super) compressor: Compressor,
+    /// For exchanges in which everybody sums what all have sent.
+    pub(super) aggregator: Option<Aggregator>,
+    pub(super) report: Report,
+    /// Why this rank could not take part.
+    pub(super) refusal: Option<Error>,
+    pub(super) way: Way,
+    pub(super) exchange_time: Duration,
+    /// What travels; kept for its memory.
+    pub(super) frame: Vec<u8>,
+    pub(super) gathered: Gathered,
+    pub(super) proposals: Vec<Vec<u8>>,
+    pub(super) words: Vec<u16>,
+    pub(super) sums: Vec<f32>,
+}
+
+/// What is to be settled.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Way {
+    Nothing,
+    /// The sum stands where the gradient stood.
+    Dense,
+    /// Everybody's frames are here.
+    Gathered,
+    /// The sums of the agreed values are here.
+    Agreed,
+}
+
+impl Lane {
+    pub fn new(recipe: Recipe, bucket: Bucket) -> Result<Lane> {
+        let gathers = recipe.exchange == Exchange::Gathered;
+        let aggregator = gathers.then(|| Aggregator::new(&recipe, bucket.clone())).transpose()?;
+        Ok(Lane {
+            compressor: Compressor::new(recipe, bucket)?,
+            aggregator,
+            report: Report::default(),
+            refusal: None,
+            way: Way::Nothing,
+            exchange_time: Duration::ZERO,
+            frame: Vec::new(),
+            gathered: Gathered::default(),
+            proposals: Vec::new(),
+            words: Vec::new(),
+            sums: Vec::new(),
+        })
+    }
+
+    pub fn compressor(&self) -> &Compressor {
+        &self.compressor
+    }
+
+    pub fn compressor_mut(&mut self) -> &mut Compressor {
+        &mut self.compressor
+    }
+
+    /// What the step came to, and how long its bytes were under way.
+    pub fn report(&self) -> (&Report, Duration) {
+        (&self.report, self.exchange_time)
+    }
+
+    /// Why this rank could not take part in the step.
+    pub fn refusal(&self) -> Option<&Error> {
+        self.refusal.as_ref()
+    }
+
+    /// Whether only a [`verdict`](super::verdict) tells that some rank could not take part.
+    pub fn needs_verdict(&self) -> bool {
+        self.compressor.recipe().exchange == Exchange::Dense
+    }
+
+    /// Bytes held beyond gradient, residual and momentum, and beyond the work space of the kernels.
+    pub fn workspace_bytes(&self) -> usize {
+        let proposals: usize = self.proposals.iter().map(Vec::capacity).sum();
+        self.compressor.workspace_bytes()
+            + self.aggregator.as_ref().map_or(0, Aggregator::workspace_bytes)
+            + self.frame.capacity()
+            + self.gathered.bytes()
+            + proposals
+            + 2 * self.words.capacity()
+            + 4 * self.sums.capacity()
+    }
+
+    /// First half of a step. False: some rank could not take part, and all of them know; the step has to be
+    /// cancelled. An error means that the group is lost.
+    pub fn travel(
+        &mut self,
+        route: &mut Route<'_>,
+        situation: &Situation,
+        gradient: &mut [f32],
+        weights: Option<&[f32]>,
+    ) -> Result<bool> {
+        let &Situation { progress, plan, .. } = situation;
+        let bucket = self.compressor.bucket().id();
+        route.group.mark(Mark { step: progress.step, plan, bucket });
+        (self.report, self.refusal, self.way) = (Report::default(), None, Way::Nothing);
+        self.exchange_time = Duration::ZERO;
+        let exchange = self.compressor.recipe().exchange;
+        if exchange == Exchange::Dense {
+            return self.travel_dense(route, situation, gradient);
+        }
+        let input = Input {
+            gradient,
+            weights,
+            progress,
+            plan,
+            workers: route.group.size(),
+            norm: situation.norm,
+            scale: situation.share,
+        };
+        match exchange {
+            Exchange::Gathered if !self.compressor.is_dense(progress) => self.travel_gathered(route, &input),
+            // Where everything is sent, there are no coordinates to gather or to agree on.
+            Exchange::Gathered | Exchange::Dense => self.travel_agreed(route, &input, None),
+            Exchange::Agreed(leaders) => {
+                let leaders = Some(leaders).filter(|_| !self.compressor.is_dense(progress));
+                self.travel_agreed(route, &input, leaders)
+            }
+        }
+    }
+
+    /// Second half: the memory forgets what was sent, and the mean over all ranks takes the gradient's place.
+    pub fn settle(
+        &mut self,
+        cpu: &mut Cpu,
+        situation: &Situation,
+        size: usize,
+        gradient: &mut [f32],
+    ) -> Result<()> {
+        let factor = 1.0 / size as f32;
+        match std::mem::replace(&mut self.way, Way::Nothing) {
+            Way::Nothing => Ok(()),
+            Way::Dense => {
+                if size > 1 {
+                    gradient.iter_mut().for_each(|x| *x *= factor);
+                }
+                Ok(())
+            }
+            Way::Gathered => self.settle_gathered(cpu, situation, factor, gradient),
+            Way::Agreed => {
+                self.settle_agreed(cpu, factor, gradient);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes a step back that did not happen. What stands in `gradient` of a dense exchange is not restored.
+    pub fn cancel(&mut self, cpu: &mut Cpu, situation: &Situation, gradient: &[f32]) {
+        let began = matches!(self.way, Way::Gathered | Way::Agreed);
+        if began && gradient.len() == self.compressor.bucket().len() {
+            let input =
+                Input { progress: situation.progress, scale: situation.share, ..Input::new(gradient) };
+            self.compressor.cancel(cpu, &input);
+        }
+        self.way = Way::Nothing;
+    }
+
+    /// Runs a collective, and counts its time.
+    pub(super) fn timed<T>(&mut self, work: impl FnOnce(&mut Lane) -> Result<T>) -> Result<T> {
+        let begun = Instant::now();
+        let result = work(self);
+        self.exchange_time += begun.elapsed();
+        result
+    }
+
+    /// Bytes no message of this bucket can exceed: an index and a value of four bytes for each element, twice
+    /// that for the bins of a transform, and a header for each section.
+    pub(super) fn message_limit(&self) -> usize {
+        let bucket = self.compressor.bucket();
+        4096 + 64 * bucket.layers().len() + 16 * bucket.len()
+    }
+}

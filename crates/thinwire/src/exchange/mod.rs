@@ -1,0 +1,24 @@
+//! Who chooses the coordinates, and how the sums travel: one bucket's way through the ranks.
+//!
+//! | exchange | coordinates | what travels | methods |
+//! |---|---|---|---|
+//! | dense | all | all-reduce of the gradient | `dense`, and every method while it warms up densely |
+//! | gathered | each rank its own | ragged all-gather of frames, summed by everybody in the order of the ranks | `topk`, `gaussian-k`, `redsync`, `fft`, `dgc`, `mstopk` |
+//! | agreed | those of the [`Leaders`] | their coordinates are broadcast, the values there all-reduced | `ar-topk`, `iwp`, `random-k` |
+//!
+//! A step has two halves. In the first a bucket *travels*: its gradient enters the memory, something is
+//! selected, and bytes are exchanged. In the second it *settles*: the memory forgets what was sent, and the mean
+//! takes the place of the gradient. Between the two nothing has been forgotten yet; so a step in which some rank
+//! could not take part (a NaN in its gradient, say) is taken back by all ranks, and the group works on.
+
+mod agreed;
+mod dense;
+mod gathered;
+mod lane;
+mod leaders;
+mod sums;
+mod verdict;
+
+pub(crate) use lane::{Lane, Route, Situation};
+pub use leaders::Leaders;
+pub(crate) use verdict::verdict;

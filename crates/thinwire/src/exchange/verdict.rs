@@ -1,0 +1,25 @@
+//! Whether a step counts: one rank that can't take part is enough for all to skip it.
+
+use crate::group::{Gathered, Group};
+use crate::{Error, Result};
+
+/// Reasons are cut to this many bytes.
+const MOST: usize = 2000;
+
+/// Tells everybody why this rank could not take part, if it could not; gives the step's error if anybody could
+/// not, the same on all ranks.
+pub(crate) fn verdict(group: &mut dyn Group, refusal: Option<&Error>) -> Result<Option<Error>> {
+    let mine = refusal.map(|error| error.to_string()).unwrap_or_default();
+    let mut end = mine.len().min(MOST);
+    while !mine.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut gathered = Gathered::default();
+    group.all_gather(&mine.as_bytes()[..end], MOST, &mut gathered)?;
+    let refused = gathered.iter().enumerate().find(|(_, reason)| !reason.is_empty());
+    Ok(refused.map(|(rank, reason)| Error::Skipped {
+        rank,
+        step: group.marked().step,
+        reason: String::from_utf8_lossy(reason).into_owned(),
+    }))
+}

@@ -1,0 +1,259 @@
+//! One step of all buckets: travel in order, then settle together or not at all.
+
+use std::time::{Duration, Instant};
+
+use super::layout::Layout;
+use super::replicas;
+use super::report::{StageTimes, StepReport};
+use super::{Mean, Options};
+use crate::exchange::{Lane, Route, Situation, verdict};
+use crate::group::{Gathered, Group, Mark, Traffic};
+use crate::kernels::{Cpu, Kernels};
+use crate::memory::{Progress, State};
+use crate::pipeline::Report;
+use crate::{Error, Result, method};
+
+/// Everything a rank needs to take part in steps.
+pub(super) struct Engine {
+    pub group: Box<dyn Group>,
+    cpu: Cpu,
+    lanes: Vec<Lane>,
+    options: Options,
+    plan: u32,
+    clips: bool,
+    pub progress: Progress,
+    pub samples: f64,
+}
+
+/// A step that is under way.
+pub(super) struct Begun {
+    situation: Situation,
+    /// False once some rank is known not to take part.
+    going: bool,
+    at: Instant,
+    traffic: Traffic,
+}
+
+/// A bucket's gradient, and the weights where the method looks at them.
+pub(super) type Vectors<'a> = (&'a mut [f32], Option<&'a [f32]>);
+
+impl Engine {
+    /// Asks the other ranks whether they were told the same.
+    pub fn new(mut group: Box<dyn Group>, spec: &str, layout: &Layout, options: Options) -> Result<Engine> {
+        let recipe = method::parse(spec)?;
+        let buckets = layout.buckets().iter();
+        let lanes = buckets.map(|bucket| Lane::new(method::parse(spec)?, bucket.clone()));
+        let lanes = lanes.collect::<Result<Vec<Lane>>>()?;
+        let told = [
+            ("the method", recipe.spec.clone()),
+            ("the layout of buckets and layers", format!("{:08x}", layout.digest())),
+            ("the options", options.shared()),
+        ];
+        let plan = agree_on(group.as_mut(), &told)?;
+        Ok(Engine {
+            group,
+            cpu: Cpu::new(options.threads),
+            lanes,
+            clips: recipe.clip.is_some(),
+            options,
+            plan,
+            progress: Progress::default(),
+            samples: 1.0,
+        })
+    }
+
+    pub fn buckets(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Whether the norm of the whole gradient must be known before the first bucket may travel.
+    pub fn needs_norm(&self) -> bool {
+        self.clips && self.lanes.len() > 1
+    }
+
+    /// The norm of the whole gradient; `None` if it is not finite, which the bucket it is in will report.
+    pub fn norm<'a>(&mut self, gradients: impl Iterator<Item = &'a [f32]>) -> Option<f64> {
+        let mut squares = 0.0;
+        for gradient in gradients {
+            squares += self.cpu.statistics(gradient, &[0..gradient.len()]).ok()?.sum_squares;
+        }
+        Some(squares.sqrt()).filter(|norm| norm.is_finite())
+    }
+
+    /// Begins a step.
+    pub fn begin(&mut self, norm: Option<f64>) -> Result<Begun> {
+        let (at, traffic) = (Instant::now(), self.group.traffic());
+        self.group.mark(Mark { step: self.progress.step, plan: self.plan, bucket: u32::MAX });
+        let share = match self.options.mean {
+            Mean::OfRanks => 1.0,
+            Mean::OfSamples => self.share()?,
+        };
+        let situation = Situation { progress: self.progress, plan: self.plan, norm, share };
+        Ok(Begun { situation, going: true, at, traffic })
+    }
+
+    /// This rank's samples against the mean over all ranks.
+    fn share(&mut self) -> Result<f32> {
+        let mut gathered = Gathered::default();
+        self.group.all_gather(&self.samples.to_le_bytes(), 8, &mut gathered)?;
+        let samples = |bytes: &[u8]| bytes.try_into().map_or(f64::NAN, f64::from_le_bytes);
+        let total: f64 = gathered.iter().map(samples).sum();
+        if total.is_finite() && total > 0.0 && gathered.iter().all(|bytes| samples(bytes) >= 0.0) {
+            return Ok((self.samples * self.group.size() as f64 / total) as f32);
+        }
+        let found: Vec<String> = gathered.iter().map(|bytes| samples(bytes).to_string()).collect();
+        Err(Error::BadSetting {
+            name: "the numbers of samples of the ranks".into(),
+            found: found.join(", "),
+            expected: "finite numbers, none below 0 and not all 0".into(),
+        })
+    }
+
+    /// Lets the next bucket travel, unless the step is known to be skipped.
+    pub fn travel(
+        &mut self,
+        begun: &mut Begun,
+        bucket: usize,
+        (gradient, weights): Vectors<'_>,
+    ) -> Result<()> {
+        if begun.going {
+            let mut route =
+                Route { group: self.group.as_mut(), cpu: &mut self.cpu, algorithm: self.options.algorithm };
+            begun.going = self.lanes[bucket].travel(&mut route, &begun.situation, gradient, weights)?;
+        }
+        Ok(())
+    }
+
+    /// Ends a step all of whose buckets have travelled.
+    pub fn finish(&mut self, begun: Begun, buckets: &mut [Vectors<'_>]) -> Result<StepReport> {
+        if !begun.going || self.lanes.iter().any(Lane::needs_verdict) {
+            let refusal = self.lanes.iter().find_map(Lane::refusal).cloned();
+            if let Some(skipped) = verdict(self.group.as_mut(), refusal.as_ref())? {
+                self.cancel(&begun.situation, buckets);
+                self.progress.step += 1;
+                return Err(skipped);
+            }
+        }
+        let settling = Instant::now();
+        let size = self.group.size();
+        for (lane, (gradient, _)) in self.lanes.iter_mut().zip(buckets.iter_mut()) {
+            lane.settle(&mut self.cpu, &begun.situation, size, gradient)?;
+        }
+        let settle = settling.elapsed();
+        let checking = Instant::now();
+        let checked = self.check_replicas(buckets);
+        let times = StageTimes {
+            settle,
+            check: checking.elapsed(),
+            total: begun.at.elapsed(),
+            ..StageTimes::default()
+        };
+        let report = self.report(&begun, times);
+        self.progress.step += 1;
+        checked.map(|()| report)
+    }
+
+    /// After an error that has lost the group: tells the others, and takes back what can be taken back.
+    pub fn give_up(&mut self, begun: &Begun, error: &Error, buckets: &[Vectors<'_>]) {
+        self.group.abandon(&error.to_string());
+        self.cancel(&begun.situation, buckets);
+    }
+
+    fn cancel(&mut self, situation: &Situation, buckets: &[Vectors<'_>]) {
+        for (lane, (gradient, _)) in self.lanes.iter_mut().zip(buckets) {
+            lane.cancel(&mut self.cpu, situation, gradient);
+        }
+    }
+
+    fn check_replicas(&mut self, buckets: &[Vectors<'_>]) -> Result<()> {
+        let every = self.options.check_replicas_every;
+        if every == 0 || !(self.progress.step + 1).is_multiple_of(every) {
+            return Ok(());
+        }
+        let group = self.group.as_mut();
+        if buckets.iter().all(|(_, weights)| weights.is_some()) {
+            replicas::compare(group, "weights", buckets.iter().filter_map(|(_, weights)| *weights))?;
+        }
+        replicas::compare(group, "mean gradients", buckets.iter().map(|(gradient, _)| &**gradient))
+    }
+
+    fn report(&self, begun: &Begun, mut times: StageTimes) -> StepReport {
+        let mut compression = Report::default();
+        times.exchange = Duration::ZERO;
+        for lane in &self.lanes {
+            let (report, exchange) = lane.report();
+            compression.add(report);
+            times.exchange += exchange;
+        }
+        StepReport {
+            step: self.progress.step,
+            ranks: self.group.size(),
+            compression,
+            traffic: self.group.traffic() - begun.traffic,
+            times,
+        }
+    }
+
+    pub fn workspace_bytes(&self) -> usize {
+        self.cpu.workspace_bytes() + self.lanes.iter().map(Lane::workspace_bytes).sum::<usize>()
+    }
+
+    pub fn save(&self) -> State {
+        let mut whole = State {
+            step: self.progress.step,
+            rank: self.group.rank() as u64,
+            ranks: self.group.size() as u64,
+            ..State::default()
+        };
+        for lane in &self.lanes {
+            let part = lane.compressor().save();
+            whole.method = part.method;
+            whole.residual.extend(part.residual);
+            whole.momentum.extend(part.momentum);
+            whole.selectors.extend(part.selectors);
+        }
+        whole
+    }
+
+    /// All of it, or nothing.
+    pub fn restore(&mut self, state: &State) -> Result<()> {
+        let before = self.save();
+        let restored = self.restore_lanes(state);
+        match &restored {
+            Ok(()) => self.progress.step = state.step,
+            // What was there a moment ago fits.
+            Err(_) => self.restore_lanes(&before)?,
+        }
+        restored
+    }
+
+    fn restore_lanes(&mut self, state: &State) -> Result<()> {
+        self.lanes.iter_mut().try_for_each(|lane| lane.compressor_mut().restore(state))
+    }
+}
+
+/// Compares what the ranks were told; gives a number for it, to be carried by every message.
+fn agree_on(group: &mut dyn Group, told: &[(&'static str, String)]) -> Result<u32> {
+    const MOST: usize = 65_536;
+    let mine: Vec<&str> = told.iter().map(|(_, value)| value.as_str()).collect();
+    let mine = mine.join("\n");
+    let mut gathered = Gathered::default();
+    group.all_gather(mine.as_bytes(), MOST, &mut gathered)?;
+    for (rank, theirs) in gathered.iter().enumerate() {
+        let theirs = String::from_utf8_lossy(theirs);
+        let mut lines = theirs.split('\n');
+        for (field, expected) in told {
+            let found = lines.next().unwrap_or_default();
+            if found != expected {
+                return Err(Error::Disagreement {
+                    rank,
+                    step: 0,
+                    field,
+                    found: found.to_owned(),
+                    expected: expected.clone(),
+                });
+            }
+        }
+    }
+    Ok(crc32fast::hash(mine.as_bytes()))
+}

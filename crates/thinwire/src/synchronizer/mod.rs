@@ -1,0 +1,372 @@
+//! A whole step: every rank's gradients in, their mean out.
+//!
+//! ```
+//! use thinwire::Bucket;
+//! use thinwire::group::{Group, Local};
+//! use thinwire::synchronizer::Synchronizer;
+//!
+//! let means = Local::run(4, |group| {
+//!     let rank = group.rank() as f32;
+//!     let layout = Bucket::single("weight", 1000).unwrap();
+//!     let mut synchronizer = Synchronizer::new(group, "ar-topk:density=0.01", layout).unwrap();
+//!     let mut gradients = [vec![rank; 1000]];
+//!     let report = synchronizer.step(&mut gradients, &[]).unwrap();
+//!     assert_eq!(report.kept(), 10);
+//!     gradients
+//! });
+//! assert_eq!(means[0][0][..11], [[1.5; 10].as_slice(), &[0.0]].concat());
+//! assert!(means.iter().all(|mean| mean == &means[0]));
+//! ```
+//!
+//! [`step`](Synchronizer::step) does everything on the calling thread. To exchange while the backward pass still
+//! runs, [`submit`](Synchronizer::submit) each bucket as it becomes ready and [`wait`](Synchronizer::wait) for
+//! them at the end: they travel in the background, in the order of the layout on every rank, whatever the order
+//! in which they were submitted.
+
+mod engine;
+mod layout;
+mod queue;
+mod replicas;
+mod report;
+
+/// What the queue is built on.
+mod sync {
+    pub use std::sync::{Condvar, Mutex, MutexGuard};
+}
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+pub use layout::Layout;
+pub use report::{StageTimes, StepReport};
+
+use crate::group::{Algorithm, Group, Traffic};
+use crate::memory::State;
+use crate::{Error, Result};
+use engine::{Begun, Engine, Vectors};
+use queue::{Queue, Rejected};
+
+/// How a [`Synchronizer`] works, beyond the method.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Options {
+    /// Threads for the arithmetic of this rank. Default: 1.
+    pub threads: usize,
+    /// The algorithm of sums and broadcasts; `None`, the default, chooses by size.
+    pub algorithm: Option<Algorithm>,
+    /// Compare a checksum of the replicas every so many steps; 0: never. Default: 100.
+    pub check_replicas_every: u64,
+    /// Which mean. Default: of the ranks.
+    pub mean: Mean,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { threads: 1, algorithm: None, check_replicas_every: 100, mean: Mean::OfRanks }
+    }
+}
+
+impl Options {
+    /// What must be the same on all ranks.
+    fn shared(&self) -> String {
+        let algorithm = self.algorithm.map_or("any", |algorithm| algorithm.name());
+        format!("{algorithm}, checksum every {}, mean {:?}", self.check_replicas_every, self.mean)
+    }
+}
+
+/// Which mean a step gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mean {
+    /// Every rank counts the same.
+    OfRanks,
+    /// Ranks count by their samples ([`Synchronizer::set_samples`]); this costs one small all-gather a step.
+    OfSamples,
+}
+
+/// Keeps the gradients of all ranks in step. See the [module](self).
+///
+/// A step is all or nothing. If a rank can't take part (its gradient holds a NaN, say), all ranks get
+/// [`Error::Skipped`], nothing counts as sent, and the next step may follow; only the gradients themselves may
+/// hold anything by then. After any other error of a step the group is lost.
+pub struct Synchronizer<Buffer = Vec<f32>> {
+    shared: Arc<Shared<Buffer>>,
+    worker: Option<JoinHandle<()>>,
+    rank: usize,
+    size: usize,
+    buckets: usize,
+}
+
+struct Shared<Buffer> {
+    engine: Mutex<Engine>,
+    queue: Queue<Ready<Buffer>, Done<Buffer>>,
+}
+
+/// A bucket whose gradient is ready.
+#[derive(Debug)]
+struct Ready<Buffer> {
+    gradient: Buffer,
+    weights: Option<Buffer>,
+}
+
+type Done<Buffer> = (Vec<Ready<Buffer>>, Result<StepReport>);
+
+impl<Buffer> Shared<Buffer> {
+    /// An engine that panicked answers every call with the group's error.
+    fn engine(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<Buffer: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Synchronizer<Buffer> {
+    /// A synchronizer for `method`, such as `topk` or `redsync:density=0.001`, over the buckets of `layout`. All
+    /// ranks call it together: one that was told another method or layout is an error here and not later.
+    pub fn new(group: impl Group + 'static, method: &str, layout: impl Into<Layout>) -> Result<Self> {
+        Synchronizer::with_options(group, method, layout, Options::default())
+    }
+
+    /// The same with other options.
+    pub fn with_options(
+        group: impl Group + 'static,
+        method: &str,
+        layout: impl Into<Layout>,
+        options: Options,
+    ) -> Result<Self> {
+        let (layout, rank, size) = (layout.into(), group.rank(), group.size());
+        let engine = Engine::new(Box::new(group), method, &layout, options)?;
+        let buckets = engine.buckets();
+        let shared = Arc::new(Shared { engine: Mutex::new(engine), queue: Queue::new(buckets) });
+        Ok(Synchronizer { shared, worker: None, rank, size, buckets })
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// How many ranks there are.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The step that comes next.
+    pub fn next_step(&self) -> u64 {
+        self.shared.engine().progress.step
+    }
+
+    /// Says how many epochs are done, for methods that warm up. The same on all ranks.
+    pub fn set_epoch(&mut self, epoch: f64) {
+        self.shared.engine().progress.epoch = epoch;
+    }
+
+    /// Says how many samples the next gradients of this rank are the mean of, for [`Mean::OfSamples`].
+    pub fn set_samples(&mut self, samples: f64) {
+        self.shared.engine().samples = samples;
+    }
+
+    /// Bytes sent and received so far.
+    pub fn traffic(&self) -> Traffic {
+        self.shared.engine().group.traffic()
+    }
+
+    /// Bytes held beyond gradient, residual and momentum.
+    pub fn workspace_bytes(&self) -> usize {
+        self.shared.engine().workspace_bytes()
+    }
+
+    /// One step on the calling thread: the gradient of each bucket becomes the mean over all ranks. `weights` are
+    /// the weights of each bucket, or empty; methods that look at them need them, and with them the checksum
+    /// of the replicas covers them too.
+    pub fn step<G, W>(&mut self, gradients: &mut [G], weights: &[W]) -> Result<StepReport>
+    where
+        G: AsMut<[f32]>,
+        W: AsRef<[f32]>,
+    {
+        self.check_idle()?;
+        let (found, buckets) = (gradients.len(), self.buckets);
+        if found != buckets {
+            return Err(Error::BucketCount { what: "gradients", found, buckets });
+        }
+        if !weights.is_empty() && weights.len() != buckets {
+            return Err(Error::BucketCount { what: "weights", found: weights.len(), buckets });
+        }
+        let weights_of = |bucket: usize| weights.get(bucket).map(AsRef::as_ref);
+        let mut vectors: Vec<Vectors<'_>> = gradients
+            .iter_mut()
+            .enumerate()
+            .map(|(b, gradient)| (gradient.as_mut(), weights_of(b)))
+            .collect();
+        run(&mut self.shared.engine(), &mut vectors)
+    }
+
+    /// Hands over the gradient of a bucket, to travel in the background; [`wait`](Synchronizer::wait) gives the
+    /// buffers back. Methods that look at weights need them here.
+    pub fn submit(&mut self, bucket: usize, gradient: Buffer, weights: Option<Buffer>) -> Result<()> {
+        self.start_worker();
+        let step = self.next_step_or_this();
+        self.shared.queue.submit(bucket, Ready { gradient, weights }).map_err(
+            |(rejected, _)| match rejected {
+                Rejected::Unknown => Error::UnknownBucket { found: bucket, last: self.buckets - 1 },
+                Rejected::Twice => Error::SubmittedTwice { bucket, step },
+                Rejected::Closed => worker_gone(),
+            },
+        )
+    }
+
+    /// Waits until all buckets of the step have been exchanged: the means, in the order of the layout.
+    pub fn wait(&mut self) -> Result<(Vec<Buffer>, StepReport)> {
+        let submitted = self.shared.queue.submitted();
+        if submitted < self.buckets {
+            let step = self.next_step_or_this();
+            return Err(Error::StepUnderWay { step, submitted, buckets: self.buckets });
+        }
+        let (buckets, report) = self.shared.queue.wait().ok_or_else(worker_gone)?;
+        let report = report?;
+        Ok((buckets.into_iter().map(|ready| ready.gradient).collect(), report))
+    }
+
+    /// Everything this rank must keep for the run to go on with the same bits. Every rank saves its own.
+    pub fn save(&self) -> Result<State> {
+        self.check_idle()?;
+        Ok(self.shared.engine().save())
+    }
+
+    /// Goes on from a saved state.
+    pub fn restore(&mut self, state: &State) -> Result<()> {
+        self.check_idle()?;
+        self.shared.engine().restore(state)
+    }
+
+    /// Gives the group up and tells the others why, so that they need not wait for the deadline.
+    pub fn abandon(&mut self, reason: &str) {
+        self.shared.engine().group.abandon(reason);
+    }
+
+    fn check_idle(&self) -> Result<()> {
+        match self.shared.queue.submitted() {
+            0 => Ok(()),
+            submitted => {
+                let step = self.next_step_or_this();
+                Err(Error::StepUnderWay { step, submitted, buckets: self.buckets })
+            }
+        }
+    }
+
+    /// The step under way, for messages: the engine may be busy with it.
+    fn next_step_or_this(&self) -> u64 {
+        self.shared.engine.try_lock().map_or(0, |engine| engine.progress.step)
+    }
+
+    fn start_worker(&mut self) {
+        let shared = &self.shared;
+        let start = || {
+            let shared = shared.clone();
+            std::thread::spawn(move || work(&shared))
+        };
+        self.worker.get_or_insert_with(start);
+    }
+}
+
+impl<Buffer> Drop for Synchronizer<Buffer> {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+        if let Some(worker) = self.worker.take() {
+            // A panic has been reported by the thread itself.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl<Buffer> std::fmt::Debug for Synchronizer<Buffer> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Synchronizer { rank, size, buckets, .. } = self;
+        write!(f, "Synchronizer {{ rank: {rank}, size: {size}, buckets: {buckets} }}")
+    }
+}
+
+fn worker_gone() -> Error {
+    Error::GroupLost { reason: "the thread that exchanges the buckets has ended".into() }
+}
+
+/// One step whose buckets are all at hand.
+fn run(engine: &mut Engine, buckets: &mut [Vectors<'_>]) -> Result<StepReport> {
+    let norm = match engine.needs_norm() {
+        true => engine.norm(buckets.iter().map(|(gradient, _)| &**gradient)),
+        false => None,
+    };
+    let mut begun = engine.begin(norm)?;
+    for bucket in 0..buckets.len() {
+        let (gradient, weights) = &mut buckets[bucket];
+        let travelled = engine.travel(&mut begun, bucket, (gradient, *weights));
+        travelled.inspect_err(|error| engine.give_up(&begun, error, buckets))?;
+    }
+    finish(engine, begun, buckets)
+}
+
+/// Ends a step; the group is lost unless all ranks have skipped it together, or only found their replicas to
+/// differ.
+fn finish(engine: &mut Engine, begun: Begun, buckets: &mut [Vectors<'_>]) -> Result<StepReport> {
+    let finished = engine.finish(begun, buckets);
+    finished.inspect_err(|error| {
+        if !matches!(error, Error::Skipped { .. } | Error::ReplicasDiffer { .. }) {
+            engine.group.abandon(&error.to_string());
+        }
+    })
+}
+
+/// The background thread: takes buckets in order and exchanges them, step after step.
+fn work<Buffer: AsRef<[f32]> + AsMut<[f32]>>(shared: &Shared<Buffer>) {
+    /// However the thread ends, nobody waits for it any longer.
+    struct CloseOnDrop<'a, Buffer>(&'a Shared<Buffer>);
+    impl<Buffer> Drop for CloseOnDrop<'_, Buffer> {
+        fn drop(&mut self) {
+            self.0.queue.close();
+        }
+    }
+    let _close = CloseOnDrop(shared);
+    let count = shared.engine().buckets();
+    while let Some(first) = shared.queue.take() {
+        let mut ready = vec![first];
+        let outcome = work_step(shared, &mut ready, count);
+        let Some(outcome) = outcome else { return };
+        shared.queue.finish((ready, outcome));
+    }
+}
+
+/// One step of the background thread; `None` when the queue is closed in the midst of it.
+fn work_step<Buffer: AsRef<[f32]> + AsMut<[f32]>>(
+    shared: &Shared<Buffer>,
+    ready: &mut Vec<Ready<Buffer>>,
+    count: usize,
+) -> Option<Result<StepReport>> {
+    let mut engine = shared.engine();
+    let mut begun = None;
+    let mut failed = None;
+    if !engine.needs_norm() {
+        match engine.begin(None) {
+            Ok(step) => begun = Some(step),
+            Err(error) => failed = Some(error),
+        }
+    }
+    for bucket in 0..count {
+        if bucket >= ready.len() {
+            ready.push(shared.queue.take()?);
+        }
+        // After an error the other buckets are only collected, so that they can be given back.
+        if let (Some(begun), None) = (&mut begun, &failed) {
+            failed = engine.travel(begun, bucket, vectors(&mut ready[bucket])).err();
+        }
+    }
+    let mut all: Vec<Vectors<'_>> = ready.iter_mut().map(vectors).collect();
+    Some(match (begun, failed) {
+        (None, Some(error)) => Err(error),
+        (Some(begun), Some(error)) => {
+            engine.give_up(&begun, &error, &all);
+            Err(error)
+        }
+        (Some(begun), None) => finish(&mut engine, begun, &mut all),
+        (None, None) => run(&mut engine, &mut all),
+    })
+}
+
+fn vectors<Buffer: AsRef<[f32]> + AsMut<[f32]>>(ready: &mut Ready<Buffer>) -> Vectors<'_> {
+    (ready.gradient.as_mut(), ready.weights.as_ref().map(AsRef::as_ref))
+}

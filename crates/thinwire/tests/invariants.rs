@@ -1,0 +1,46 @@
+//! What must always hold, for every method, over groups of threads.
+
+mod support;
+
+use support::{Handle, METHODS, check_full_density, check_method, check_weighted_mean};
+use thinwire::group::Local;
+
+const SIZES: [usize; 5] = [1, 2, 3, 5, 8];
+
+#[test]
+fn every_method_keeps_the_invariants_on_small_models() {
+    for size in SIZES {
+        for elements in [1, 2, 1000] {
+            Local::run(size, |group| {
+                let group = Handle::new(group);
+                METHODS.iter().for_each(|&(method, kind)| check_method(&group, method, kind, elements, 4));
+            });
+        }
+    }
+}
+
+#[test]
+fn every_method_keeps_the_invariants_on_a_large_model() {
+    for size in SIZES {
+        Local::run(size, |group| {
+            let group = Handle::new(group);
+            METHODS.iter().for_each(|&(method, kind)| check_method(&group, method, kind, 1_000_003, 2));
+        });
+    }
+}
+
+#[test]
+fn full_density_is_the_dense_mean() {
+    for size in SIZES {
+        for elements in [1, 2, 1000, 100_003] {
+            Local::run(size, |group| check_full_density(&Handle::new(group), elements));
+        }
+    }
+}
+
+#[test]
+fn samples_weigh_the_mean() {
+    for size in SIZES {
+        Local::run(size, |group| check_weighted_mean(&Handle::new(group)));
+    }
+}

@@ -1,0 +1,304 @@
+//! The synchronizer as its users see it: steps, background buckets, skipped steps, state, and mistakes.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{METHODS, layout, noise};
+use thinwire::group::{Algorithm, Group, Local};
+use thinwire::synchronizer::{Layout, Options};
+use thinwire::{Bucket, Error, Synchronizer};
+
+const NONE: &[Vec<f32>] = &[];
+
+fn gradients(layout: &Layout, seed: u64) -> Vec<Vec<f32>> {
+    layout.buckets().iter().map(|bucket| noise(bucket.len(), 100 * seed + bucket.id() as u64)).collect()
+}
+
+#[test]
+fn buckets_submitted_in_any_order_give_the_bits_of_a_plain_step() {
+    let layout = Layout::by_size((0..7).map(|i| (format!("layer{i}"), vec![10 + 371 * i])), 4000).unwrap();
+    let last = layout.buckets().len() - 1;
+    assert!(last >= 3);
+    for &(method, _) in METHODS.iter().filter(|(method, _)| !method.contains("iwp")) {
+        let method = if method == "dense" { "topk:density=0.05,clip=0.5" } else { method };
+        let run = |background: bool| {
+            Local::run(3, |group| {
+                let rank = group.rank();
+                let mut synchronizer: Synchronizer =
+                    Synchronizer::new(group, method, layout.clone()).unwrap();
+                let mut all = Vec::new();
+                for step in 0..4u64 {
+                    let mut means = gradients(&layout, step * 10 + rank as u64);
+                    if background {
+                        let mut order: Vec<usize> = (0..=last).collect();
+                        order.rotate_left((rank + step as usize) % (last + 1));
+                        if rank == 1 {
+                            order.reverse();
+                        }
+                        for bucket in order {
+                            let gradient = std::mem::take(&mut means[bucket]);
+                            synchronizer.submit(bucket, gradient, None).unwrap();
+                        }
+                        means = synchronizer.wait().unwrap().0;
+                    } else {
+                        synchronizer.step(&mut means, NONE).unwrap();
+                    }
+                    all.push(means);
+                }
+                (all, synchronizer.save().unwrap())
+            })
+        };
+        assert!(run(true) == run(false), "{method}");
+    }
+}
+
+#[test]
+fn a_nan_on_one_rank_makes_all_skip_the_step_and_go_on() {
+    let layout = layout(900);
+    for &(method, _) in METHODS {
+        for background in [false, true] {
+            let states = Local::run(4, |group| {
+                let rank = group.rank();
+                let mut synchronizer: Synchronizer =
+                    Synchronizer::new(group, method, layout.clone()).unwrap();
+                let weights = gradients(&layout, 77);
+                let mut run = |synchronizer: &mut Synchronizer, mut means: Vec<Vec<f32>>| {
+                    if background {
+                        for (bucket, gradient) in means.into_iter().enumerate().rev() {
+                            synchronizer.submit(bucket, gradient, Some(weights[bucket].clone())).unwrap();
+                        }
+                        synchronizer.wait().map(|(means, report)| (means, report.step))
+                    } else {
+                        synchronizer.step(&mut means, &weights).map(|report| (means, report.step))
+                    }
+                };
+                run(&mut synchronizer, gradients(&layout, rank as u64)).unwrap();
+                let before = synchronizer.save().unwrap();
+                // In turn: a bad first bucket, a bad last one; with each step another rank leads.
+                let mut skips = 0;
+                for step in 1..=4u64 {
+                    let mut bad = gradients(&layout, 10 + rank as u64);
+                    if rank == 2 {
+                        let bucket = if step % 2 == 0 { 0 } else { bad.len() - 1 };
+                        let at = bad[bucket].len() / 2;
+                        bad[bucket][at] = [f32::NAN, f32::INFINITY][step as usize % 2];
+                    }
+                    match run(&mut synchronizer, bad) {
+                        Err(Error::Skipped { rank: 2, step: found, reason }) if found == step => {
+                            assert!(reason.contains("gradient holds"), "{method}: {reason}");
+                            skips += 1;
+                        }
+                        other => panic!("{method}, step {step}: {other:?}"),
+                    }
+                }
+                assert_eq!(skips, 4);
+                let after = synchronizer.save().unwrap();
+                for (name, residual) in &before.residual {
+                    let close = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-5;
+                    assert!(residual.iter().zip(&after.residual[name]).all(close), "{method}: {name}");
+                }
+                assert_eq!(before.selectors, after.selectors, "{method}");
+                let (means, step) = run(&mut synchronizer, gradients(&layout, 20 + rank as u64)).unwrap();
+                assert_eq!(step, 5);
+                means
+            });
+            assert!(states.iter().all(|means| means == &states[0]), "{method}");
+        }
+    }
+}
+
+#[test]
+fn a_restored_run_goes_on_with_the_same_bits() {
+    let layout = layout(2000);
+    let folder = tempfile::tempdir().unwrap();
+    for &(method, _) in METHODS {
+        let method = if method.contains("fft") { "fft:feedback=true" } else { method };
+        let run = |from: u64, to: u64, resume: bool| {
+            Local::run(3, |group| {
+                let rank = group.rank();
+                let path = folder.path().join(format!("rank{rank}.safetensors"));
+                let mut synchronizer: Synchronizer =
+                    Synchronizer::new(group, method, layout.clone()).unwrap();
+                if resume {
+                    synchronizer.restore(&thinwire::memory::State::read(&path).unwrap()).unwrap();
+                }
+                assert_eq!(synchronizer.next_step(), from);
+                let mut means = Vec::new();
+                for step in from..to {
+                    synchronizer.set_epoch(step as f64);
+                    means = gradients(&layout, 10 * step + rank as u64);
+                    synchronizer.step(&mut means, &gradients(&layout, 5)).unwrap();
+                }
+                if !resume {
+                    synchronizer.save().unwrap().write(&path).unwrap();
+                }
+                (means, synchronizer.save().unwrap())
+            })
+        };
+        run(0, 5, false);
+        let resumed = run(5, 9, true);
+        assert!(resumed == run(0, 9, false), "{method}");
+    }
+}
+
+#[test]
+fn a_state_that_does_not_fit_changes_nothing() {
+    let results = Local::run(1, |group| {
+        let layout = Layout::by_size([("a", vec![100]), ("b", vec![50])], 1).unwrap();
+        let mut synchronizer: Synchronizer = Synchronizer::new(group, "topk", layout.clone()).unwrap();
+        synchronizer.step(&mut gradients(&layout, 1), NONE).unwrap();
+        let before = synchronizer.save().unwrap();
+        let mut foreign = before.clone();
+        foreign.residual.get_mut("a").unwrap()[0] = 5.0;
+        foreign.residual.remove("b");
+        let error = synchronizer.restore(&foreign).unwrap_err();
+        assert!(error.to_string().contains("residual/b"), "{error}");
+        assert_eq!(synchronizer.save().unwrap(), before);
+    });
+    assert_eq!(results.len(), 1);
+}
+
+#[test]
+fn ranks_that_were_told_different_things_learn_so_at_once() {
+    let bucket = |len| Layout::from(Bucket::single("w", len).unwrap());
+    let errors = Local::run(3, |group| {
+        let method = if group.rank() == 2 { "topk:density=0.02" } else { "topk" };
+        Synchronizer::<Vec<f32>>::new(group, method, bucket(10)).map(|_| ()).unwrap_err().to_string()
+    });
+    assert!(errors[0].contains("rank 2") && errors[0].contains("topk:density=0.02 there and topk here"));
+    assert!(errors[2].contains("topk there and topk:density=0.02 here"), "{}", errors[2]);
+    let errors = Local::run(2, |group| {
+        let len = 10 + group.rank();
+        Synchronizer::<Vec<f32>>::new(group, "topk", bucket(len)).map(|_| ()).unwrap_err().to_string()
+    });
+    assert!(errors.iter().all(|error| error.contains("the layout")), "{errors:?}");
+    let errors = Local::run(2, |group| {
+        let options = Options { check_replicas_every: group.rank() as u64, ..Options::default() };
+        let made = Synchronizer::<Vec<f32>>::with_options(group, "topk", bucket(10), options);
+        made.map(|_| ()).unwrap_err().to_string()
+    });
+    assert!(errors.iter().all(|error| error.contains("the options")), "{errors:?}");
+}
+
+#[test]
+fn replicas_that_drift_apart_are_found_and_named() {
+    let errors = Local::run(4, |group| {
+        let rank = group.rank();
+        let options = Options { check_replicas_every: 3, ..Options::default() };
+        let layout = Bucket::single("w", 50).unwrap();
+        let mut synchronizer: Synchronizer =
+            Synchronizer::with_options(group, "topk", layout, options).unwrap();
+        let mut weights = [noise(50, 1)];
+        if rank == 2 {
+            weights[0][49] += 1e-6;
+        }
+        synchronizer.step(&mut [noise(50, 2)], &weights).unwrap();
+        synchronizer.step(&mut [noise(50, 3)], &weights).unwrap();
+        let error = synchronizer.step(&mut [noise(50, 4)], &weights).unwrap_err();
+        // The group is as good as before.
+        synchronizer.step(&mut [noise(50, 5)], &weights).unwrap();
+        error
+    });
+    for error in errors {
+        let text = error.to_string();
+        assert!(matches!(error, Error::ReplicasDiffer { step: 2, what: "weights", .. }), "{text}");
+        assert!(text.contains("ranks 0, 1, 3 hold") && text.contains("rank 2 holds"), "{text}");
+    }
+}
+
+#[test]
+fn clipping_is_by_the_norm_of_all_buckets() {
+    let run = |layout: Layout| {
+        let mut means = Local::run(2, |group| {
+            let mut synchronizer: Synchronizer =
+                Synchronizer::new(group, "topk:density=1,clip=1", layout.clone()).unwrap();
+            let mut values = noise(300, 1).into_iter();
+            let mut means: Vec<Vec<f32>> =
+                layout.buckets().iter().map(|b| values.by_ref().take(b.len()).collect()).collect();
+            synchronizer.step(&mut means, NONE).unwrap();
+            means.concat()
+        });
+        means.remove(0)
+    };
+    let layers = || [("a", vec![100]), ("b", vec![200])];
+    let (one, two) =
+        (run(Layout::by_size(layers(), 9999).unwrap()), run(Layout::by_size(layers(), 1).unwrap()));
+    assert!(one.iter().zip(&two).all(|(a, b)| (a - b).abs() < 1e-6));
+    let norm: f32 = two.iter().map(|x| x * x).sum::<f32>().sqrt();
+    assert!((norm - 0.5f32.sqrt()).abs() < 1e-3, "{norm}");
+}
+
+#[test]
+fn mistakes_of_the_caller_are_errors_and_not_hangs() {
+    Local::run(1, |group| {
+        let layout = Layout::by_size([("a", vec![10]), ("b", vec![5])], 1).unwrap();
+        let mut synchronizer: Synchronizer = Synchronizer::new(group, "topk", layout.clone()).unwrap();
+        let error = |result: thinwire::Result<()>| result.unwrap_err().to_string();
+        assert!(
+            error(synchronizer.step(&mut [vec![0.0; 10]], NONE).map(drop)).contains("1 vectors of gradients")
+        );
+        let wrong = [vec![0.0; 1]];
+        let text = error(synchronizer.step(&mut gradients(&layout, 1), &wrong).map(drop));
+        assert!(text.contains("1 vectors of weights were given for 2 buckets"), "{text}");
+        let text = error(synchronizer.step(&mut [vec![0.0; 10], vec![0.0; 4]], NONE).map(drop));
+        assert!(text.contains("has 4") || text.contains("4 elements"), "{text}");
+
+        synchronizer.submit(1, vec![1.0; 5], None).unwrap();
+        assert!(error(synchronizer.submit(1, vec![1.0; 5], None)).contains("bucket 1 was submitted twice"));
+        assert!(error(synchronizer.submit(7, vec![1.0; 5], None)).contains("buckets 0 to 1"));
+        assert!(error(synchronizer.wait().map(drop)).contains("1 of 2 buckets"));
+        assert!(error(synchronizer.save().map(drop)).contains("under way"));
+        assert!(error(synchronizer.step(&mut gradients(&layout, 1), NONE).map(drop)).contains("under way"));
+        synchronizer.submit(0, vec![1.0; 10], None).unwrap();
+        assert_eq!(synchronizer.wait().unwrap().0[1].len(), 5);
+        // Dropped in the midst of a step, it ends.
+        synchronizer.submit(1, vec![1.0; 5], None).unwrap();
+    });
+}
+
+#[test]
+fn a_rank_that_stalls_in_the_background_is_an_error_at_the_deadline() {
+    let groups = Local::connect_within(3, Duration::from_millis(500));
+    std::thread::scope(|scope| {
+        for group in groups {
+            scope.spawn(|| {
+                let rank = group.rank();
+                let layout = Layout::by_size([("a", vec![10]), ("b", vec![5])], 1).unwrap();
+                let mut synchronizer: Synchronizer =
+                    Synchronizer::new(group, "topk", layout.clone()).unwrap();
+                if rank == 1 {
+                    std::thread::sleep(Duration::from_millis(1200));
+                    return;
+                }
+                for (bucket, gradient) in gradients(&layout, 1).into_iter().enumerate() {
+                    synchronizer.submit(bucket, gradient, None).unwrap();
+                }
+                let error = synchronizer.wait().unwrap_err().to_string();
+                assert!(error.contains("rank 1") && error.contains("step 0"), "{error}");
+                let error = synchronizer.step(&mut gradients(&layout, 2), NONE).unwrap_err().to_string();
+                assert!(error.contains("given up"), "{error}");
+            });
+        }
+    });
+}
+
+#[test]
+fn the_report_adds_up() {
+    Local::run(4, |group| {
+        let size = group.size();
+        let options = Options { algorithm: Some(Algorithm::Ring), ..Options::default() };
+        let layout = Bucket::single("w", 100_000).unwrap();
+        let mut synchronizer: Synchronizer =
+            Synchronizer::with_options(group, "ar-topk:density=0.01", layout, options).unwrap();
+        let report = synchronizer.step(&mut [noise(100_000, 1)], NONE).unwrap();
+        assert_eq!((report.kept(), report.ranks), (1000, size));
+        assert!((report.value_ratio() - 100.0).abs() < 1.0);
+        // A ring of 1,001 values: each rank sends 1.5 times 4,004 bytes, and the proposal once at most.
+        assert!(report.traffic.sent >= 6000 && report.traffic.sent < 9500, "{:?}", report.traffic);
+        assert!(report.wire_ratio() > 60.0, "{}", report.wire_ratio());
+        assert!(report.gain() > 0.01 && report.gain() < 0.2);
+        assert!(report.times.total >= report.times.exchange);
+        assert!(synchronizer.workspace_bytes() > 0);
+    });
+}
