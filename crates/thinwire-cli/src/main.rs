@@ -7,8 +7,10 @@ mod decompress;
 mod files;
 mod human;
 mod inspect;
+mod launch;
 mod methods;
 mod output;
+mod ranks;
 mod tensors;
 
 use std::io::Write;
@@ -39,15 +41,18 @@ enum Command {
     Decompress(decompress::Arguments),
     Inspect(inspect::Arguments),
     Methods(methods::Arguments),
+    Launch(launch::Arguments),
     Bench(bench::Arguments),
 }
 
 fn main() -> ExitCode {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).without_time().with_target(false).init();
     let result = match Program::parse().command {
         Command::Compress(arguments) => compress::run(arguments),
         Command::Decompress(arguments) => decompress::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Methods(arguments) => methods::run(arguments),
+        Command::Launch(arguments) => launch::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
     };
     match result {

@@ -2,8 +2,8 @@
 
 mod support;
 
-use support::{Handle, METHODS, check_full_density, check_method, check_weighted_mean};
-use thinwire::group::Local;
+use support::{METHODS, check_full_density, check_method, check_weighted_mean};
+use thinwire::group::{Local, SharedGroup};
 
 const SIZES: [usize; 5] = [1, 2, 3, 5, 8];
 
@@ -12,7 +12,7 @@ fn every_method_keeps_the_invariants_on_small_models() {
     for size in SIZES {
         for elements in [1, 2, 1000] {
             Local::run(size, |group| {
-                let group = Handle::new(group);
+                let group = SharedGroup::new(group);
                 METHODS.iter().for_each(|&(method, kind)| check_method(&group, method, kind, elements, 4));
             });
         }
@@ -23,7 +23,7 @@ fn every_method_keeps_the_invariants_on_small_models() {
 fn every_method_keeps_the_invariants_on_a_large_model() {
     for size in SIZES {
         Local::run(size, |group| {
-            let group = Handle::new(group);
+            let group = SharedGroup::new(group);
             METHODS.iter().for_each(|&(method, kind)| check_method(&group, method, kind, 1_000_003, 2));
         });
     }
@@ -33,7 +33,7 @@ fn every_method_keeps_the_invariants_on_a_large_model() {
 fn full_density_is_the_dense_mean() {
     for size in SIZES {
         for elements in [1, 2, 1000, 100_003] {
-            Local::run(size, |group| check_full_density(&Handle::new(group), elements));
+            Local::run(size, |group| check_full_density(&SharedGroup::new(group), elements));
         }
     }
 }
@@ -41,6 +41,6 @@ fn full_density_is_the_dense_mean() {
 #[test]
 fn samples_weigh_the_mean() {
     for size in SIZES {
-        Local::run(size, |group| check_weighted_mean(&Handle::new(group)));
+        Local::run(size, |group| check_weighted_mean(&SharedGroup::new(group)));
     }
 }

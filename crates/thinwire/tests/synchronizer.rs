@@ -63,7 +63,7 @@ fn a_nan_on_one_rank_makes_all_skip_the_step_and_go_on() {
                 let mut synchronizer: Synchronizer =
                     Synchronizer::new(group, method, layout.clone()).unwrap();
                 let weights = gradients(&layout, 77);
-                let mut run = |synchronizer: &mut Synchronizer, mut means: Vec<Vec<f32>>| {
+                let run = |synchronizer: &mut Synchronizer, mut means: Vec<Vec<f32>>| {
                     if background {
                         for (bucket, gradient) in means.into_iter().enumerate().rev() {
                             synchronizer.submit(bucket, gradient, Some(weights[bucket].clone())).unwrap();

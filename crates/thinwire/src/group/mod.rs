@@ -30,11 +30,13 @@ mod envelope;
 mod local;
 mod mesh;
 mod numbers;
+mod shared;
 mod wire;
 
 pub use local::Local;
 pub use mesh::Mesh;
 pub use numbers::{Precision, Sum};
+pub use shared::SharedGroup;
 
 use std::time::Duration;
 

@@ -1,11 +1,12 @@
 //! What must hold for every method on every kind of group, checked from inside one rank.
 
-use std::sync::{Arc, Mutex};
+// Every test binary uses a part of it.
+#![allow(dead_code)]
 
-use thinwire::group::{Algorithm, Gathered, Group, Mark, Sum, Traffic};
+use thinwire::group::{Gathered, Group, SharedGroup};
 use thinwire::memory::State;
 use thinwire::synchronizer::{Layout, Mean, Options};
-use thinwire::{Bucket, Result, Synchronizer};
+use thinwire::{Bucket, Synchronizer};
 
 /// How a method is expected to behave.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -43,53 +44,6 @@ pub const METHODS: &[(&str, Kind)] = &[
     ("random-k:density=0.05,scope=layer", Kind::Exact),
 ];
 
-/// A group that is used from outside too while a synchronizer has it.
-#[derive(Clone)]
-pub struct Handle(Arc<Mutex<dyn Group>>);
-
-impl Handle {
-    pub fn new(group: impl Group + 'static) -> Handle {
-        Handle(Arc::new(Mutex::new(group)))
-    }
-
-    fn with<T>(&self, work: impl FnOnce(&mut dyn Group) -> T) -> T {
-        work(&mut *self.0.lock().unwrap())
-    }
-}
-
-impl Group for Handle {
-    fn rank(&self) -> usize {
-        self.with(|group| group.rank())
-    }
-    fn size(&self) -> usize {
-        self.with(|group| group.size())
-    }
-    fn mark(&mut self, mark: Mark) {
-        self.with(|group| group.mark(mark))
-    }
-    fn marked(&self) -> Mark {
-        self.with(|group| group.marked())
-    }
-    fn all_reduce(&mut self, values: Sum<'_>, how: Algorithm) -> Result<()> {
-        self.with(|group| group.all_reduce(values, how))
-    }
-    fn all_gather(&mut self, mine: &[u8], limit: usize, gathered: &mut Gathered) -> Result<()> {
-        self.with(|group| group.all_gather(mine, limit, gathered))
-    }
-    fn broadcast(&mut self, root: usize, message: &mut Vec<u8>, limit: usize, how: Algorithm) -> Result<()> {
-        self.with(|group| group.broadcast(root, message, limit, how))
-    }
-    fn barrier(&mut self) -> Result<()> {
-        self.with(|group| group.barrier())
-    }
-    fn traffic(&self) -> Traffic {
-        self.with(|group| group.traffic())
-    }
-    fn abandon(&mut self, reason: &str) {
-        self.with(|group| group.abandon(reason))
-    }
-}
-
 /// Reproducible numbers, nearly normal.
 pub fn noise(len: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03;
@@ -113,7 +67,7 @@ pub fn layout(elements: usize) -> Layout {
 }
 
 /// Runs some steps of `method` and checks the invariants; every rank of the group calls it.
-pub fn check_method(group: &Handle, method: &str, kind: Kind, elements: usize, steps: u64) {
+pub fn check_method(group: &SharedGroup, method: &str, kind: Kind, elements: usize, steps: u64) {
     let what = format!("{method}, {elements} elements, rank {} of {}", group.rank(), group.size());
     let layout = layout(elements);
     let options = Options { check_replicas_every: 1, ..Options::default() };
@@ -155,7 +109,7 @@ fn check_k(report: &thinwire::pipeline::Report, method: &str, what: &str, size: 
 }
 
 /// Invariant 2: all ranks hold the same bits.
-pub fn check_equal(group: &Handle, values: &[f32], what: &str) {
+pub fn check_equal(group: &SharedGroup, values: &[f32], what: &str) {
     let mut gathered = Gathered::default();
     let sum = values.iter().fold(0u64, |sum, x| sum.rotate_left(5).wrapping_mul(31) ^ x.to_bits() as u64);
     group.clone().all_gather(&sum.to_le_bytes(), 8, &mut gathered).expect(what);
@@ -164,7 +118,7 @@ pub fn check_equal(group: &Handle, values: &[f32], what: &str) {
 
 /// Invariant 1: over all ranks, what was sent plus what is kept is the gradient plus what was kept before.
 fn check_nothing_is_lost(
-    group: &Handle,
+    group: &SharedGroup,
     bucket: &Bucket,
     (gradient, mean): (&[f32], &[f32]),
     (before, after): (&State, &State),
@@ -200,7 +154,7 @@ fn check_nothing_is_lost(
 }
 
 /// With everything sent as it is, every method gives the dense mean.
-pub fn check_full_density(group: &Handle, elements: usize) {
+pub fn check_full_density(group: &SharedGroup, elements: usize) {
     let (rank, size, layout) = (group.rank(), group.size(), layout(elements));
     let buckets = layout.buckets();
     let gradients: Vec<Vec<f32>> =
@@ -235,7 +189,7 @@ pub fn check_full_density(group: &Handle, elements: usize) {
 }
 
 /// Ranks with more samples count for more; one without any only listens.
-pub fn check_weighted_mean(group: &Handle) {
+pub fn check_weighted_mean(group: &SharedGroup) {
     let (rank, size) = (group.rank(), group.size());
     for method in ["dense", "topk:density=1", "ar-topk:density=1"] {
         let options = Options { mean: Mean::OfSamples, ..Options::default() };

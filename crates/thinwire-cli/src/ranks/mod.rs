@@ -1,0 +1,124 @@
+//! Commands that run on several ranks: where the ranks are, and how this process becomes one of them.
+
+pub mod start;
+
+use anyhow::{Context, Result, ensure};
+use thinwire::group::{Group, Local, SharedGroup, Tcp};
+
+use start::Settings;
+
+/// Where the ranks are.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// How many ranks to start on this machine; not needed where RANK and WORLD_SIZE or mpirun say so
+    #[arg(short = 'n', long, default_value_t = 4)]
+    ranks: usize,
+    /// What connects them
+    #[arg(long, value_enum, default_value_t = Backend::Tcp)]
+    backend: Backend,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// What connects the ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Backend {
+    /// Processes, connected by TCP
+    Tcp,
+    /// Threads of one process
+    Local,
+    /// Processes started by mpirun
+    Mpi,
+}
+
+impl Backend {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::Tcp => "tcp",
+            Backend::Local => "local",
+            Backend::Mpi => "mpi",
+        }
+    }
+}
+
+impl Arguments {
+    /// The back-end.
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    /// The emulated link, as text.
+    pub fn link(&self) -> Option<String> {
+        self.settings.link.clone().or_else(|| std::env::var("THINWIRE_LINK").ok())
+    }
+
+    /// Whether the links are encrypted.
+    pub fn encrypted(&self) -> bool {
+        let set = |name: &str| std::env::var_os(name).is_some();
+        self.settings.secret_file.is_some() || set("THINWIRE_SECRET") || set("THINWIRE_SECRET_FILE")
+    }
+
+    /// Runs `work` on every rank; what rank 0 returns is printed by `show`. Without ranks in the environment
+    /// this process starts them, each with the arguments it was given itself.
+    pub fn run<T: Send>(
+        &self,
+        work: impl Fn(SharedGroup) -> Result<T> + Sync,
+        show: impl Fn(T) -> Result<()>,
+    ) -> Result<()> {
+        ensure!((1..=1024).contains(&self.ranks), "--ranks {}: give 1 to 1024", self.ranks);
+        if let Some(link) = &self.settings.link {
+            ensure!(self.backend == Backend::Tcp, "--link {link}: only --backend tcp can imitate a link");
+        }
+        match self.backend {
+            Backend::Local => {
+                let results = Local::run(self.ranks, |group| work(SharedGroup::new(group)));
+                for (rank, result) in results.into_iter().enumerate() {
+                    let value = result.with_context(|| format!("rank {rank}"))?;
+                    if rank == 0 {
+                        show(value)?;
+                    }
+                }
+                Ok(())
+            }
+            Backend::Tcp if std::env::var_os("RANK").is_none() => {
+                let program = std::env::current_exe().context("can't find this program's own file")?;
+                start::start(self.ranks, &self.settings, |_| {
+                    let mut command = std::process::Command::new(&program);
+                    command.args(std::env::args_os().skip(1));
+                    command
+                })
+            }
+            Backend::Tcp => {
+                let group = Tcp::from_environment()?;
+                let first = group.rank() == 0;
+                let value = work(SharedGroup::new(group))?;
+                if first { show(value) } else { Ok(()) }
+            }
+            Backend::Mpi => {
+                let group = join_mpi(&self.settings)?;
+                let first = group.rank() == 0;
+                let value = work(group)?;
+                if first { show(value) } else { Ok(()) }
+            }
+        }
+    }
+}
+
+#[cfg(feature = "mpi")]
+fn join_mpi(settings: &Settings) -> Result<SharedGroup> {
+    let deadline = match settings.deadline {
+        Some(seconds) => std::time::Duration::try_from_secs_f64(seconds)
+            .with_context(|| format!("--deadline {seconds}: give seconds above 0"))?,
+        None => thinwire::group::DEADLINE,
+    };
+    Ok(SharedGroup::new(thinwire::group::Mpi::join(deadline)?))
+}
+
+#[cfg(not(feature = "mpi"))]
+fn join_mpi(_settings: &Settings) -> Result<SharedGroup> {
+    anyhow::bail!(
+        "--backend mpi: this thinwire was built without MPI. Build it with `cargo build --release --features mpi` \
+         (needs libopenmpi-dev and libclang-dev) and start it with mpirun"
+    )
+}
