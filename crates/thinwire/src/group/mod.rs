@@ -7,7 +7,7 @@
 //! | group | ranks are | for |
 //! |---|---|---|
 //! | [`Local`] | threads of one process | tests and simulation |
-//! | `Tcp` | processes, connected by TCP | any network; nothing to install |
+//! | [`Tcp`] | processes, connected by TCP | any network; nothing to install |
 //! | `Mpi` (feature `mpi`) | processes started by `mpirun` | clusters that have an MPI |
 //!
 //! Whatever the group, after a collective every rank holds the same bits, and no wait goes on for ever: a rank
@@ -31,12 +31,14 @@ mod local;
 mod mesh;
 mod numbers;
 mod shared;
+mod tcp;
 mod wire;
 
 pub use local::Local;
 pub use mesh::Mesh;
 pub use numbers::{Precision, Sum};
 pub use shared::SharedGroup;
+pub use tcp::{Link, Schedule, Secret, Tcp, TcpSettings};
 
 use std::time::Duration;
 

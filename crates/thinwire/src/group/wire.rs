@@ -16,7 +16,8 @@ pub trait Wire: Send {
     /// Takes bytes for `peer`, `head` and then `body`: says how many it took, 0 when it can take none now.
     fn write(&mut self, peer: usize, head: &[u8], body: &[u8]) -> Result<usize, Fault>;
 
-    /// Fills `into` with bytes from `peer`: says how many, 0 when there are none now.
+    /// Fills `into` with bytes from `peer`: says how many, 0 when there are none now. What is behind them stays as
+    /// it was: a sum may still have to be sent from there.
     fn read(&mut self, peer: usize, into: &mut [u8]) -> Result<usize, Fault>;
 
     /// Hands on what was taken for `peer` and is still held here; true when nothing is.

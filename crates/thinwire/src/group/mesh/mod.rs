@@ -17,7 +17,7 @@ use crate::{Error, Result};
 use drive::{Incoming, Outgoing};
 
 /// A group whose ranks are all connected to each other by a wire: threads ([`Local`](super::Local)) or sockets
-/// (`Tcp`). The algorithms are the same on both.
+/// ([`Tcp`](super::Tcp)). The algorithms are the same on both.
 #[derive(Debug)]
 pub struct Mesh<W> {
     wire: W,

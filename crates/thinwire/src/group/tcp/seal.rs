@@ -1,0 +1,243 @@
+//! Encrypted records in memory: plain bytes in, sealed bytes out, and back.
+//!
+//! A record is its length in two bytes and up to 65,535 bytes of ciphertext. Several are sealed before they go to
+//! the system and several are taken from it at once: on loopback that halves the cost of encryption.
+
+use snow::TransportState;
+
+use super::secure::TAG;
+
+/// Plain bytes in a record: with its tag it must not be longer than 65,535.
+pub(super) const RECORD: usize = 65_535 - TAG;
+const LENGTH: usize = 2;
+const WHOLE: usize = LENGTH + RECORD + TAG;
+
+/// Records that are sealed before they are sent, and that are received at once.
+const RECORDS: usize = 4;
+
+/// One end of an encrypted connection.
+pub(super) struct Seal {
+    state: TransportState,
+    /// Sealed and not sent: from `sent` on.
+    outgoing: Vec<u8>,
+    sent: usize,
+    /// Where the pieces of a record are put together.
+    joined: Vec<u8>,
+    /// Received and not opened: `opened..received`.
+    incoming: Vec<u8>,
+    opened: usize,
+    received: usize,
+    /// Opened and not taken: from `taken` on.
+    plain: Vec<u8>,
+    taken: usize,
+}
+
+impl std::fmt::Debug for Seal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Seal(keys hidden)")
+    }
+}
+
+impl Seal {
+    pub fn new(state: TransportState) -> Seal {
+        // Memory is taken at the first use: most pairs of ranks of a ring never talk.
+        Seal {
+            state,
+            outgoing: Vec::new(),
+            sent: 0,
+            joined: Vec::new(),
+            incoming: Vec::new(),
+            opened: 0,
+            received: 0,
+            plain: Vec::new(),
+            taken: 0,
+        }
+    }
+
+    /// Seals `head` and then `body` as far as there is room: how many bytes. Call it when everything sealed
+    /// before has been sent.
+    pub fn close(&mut self, head: &[u8], body: &[u8]) -> Result<usize, String> {
+        self.outgoing.clear();
+        self.sent = 0;
+        let mut taken = 0;
+        let mut body = body;
+        if !head.is_empty() {
+            // The envelope and the start of the message share a record.
+            if head.len() > RECORD {
+                return self.close(&[], head);
+            }
+            let (first, rest) = body.split_at(body.len().min(RECORD - head.len()));
+            self.joined_record(head, first)?;
+            taken = head.len() + first.len();
+            body = rest;
+        }
+        for record in body.chunks(RECORD).take(RECORDS - usize::from(taken > 0)) {
+            self.record(record)?;
+            taken += record.len();
+        }
+        Ok(taken)
+    }
+
+    /// One record of two pieces. Only the first record of a message has two, so the copy costs little.
+    fn joined_record(&mut self, head: &[u8], body: &[u8]) -> Result<(), String> {
+        let mut joined = std::mem::take(&mut self.joined);
+        joined.clear();
+        joined.extend_from_slice(head);
+        joined.extend_from_slice(body);
+        let result = self.record(&joined);
+        self.joined = joined;
+        result
+    }
+
+    fn record(&mut self, plain: &[u8]) -> Result<(), String> {
+        let start = self.outgoing.len();
+        let sealed = plain.len() + TAG;
+        self.outgoing.extend_from_slice(&(sealed as u16).to_le_bytes());
+        self.outgoing.resize(start + LENGTH + sealed, 0);
+        let written = self.state.write_message(plain, &mut self.outgoing[start + LENGTH..]);
+        written.map(|_| ()).map_err(|error| format!("encryption failed: {error}"))
+    }
+
+    /// What is sealed and not sent.
+    pub fn unsent(&self) -> &[u8] {
+        &self.outgoing[self.sent..]
+    }
+
+    /// Some of it has been sent.
+    pub fn sent(&mut self, count: usize) {
+        self.sent += count;
+    }
+
+    /// Where received bytes go.
+    pub fn room(&mut self) -> &mut [u8] {
+        if self.incoming.is_empty() {
+            self.incoming = vec![0; RECORDS * WHOLE];
+        }
+        if self.opened > 0 {
+            // What is left is less than a record.
+            self.incoming.copy_within(self.opened..self.received, 0);
+            self.received -= self.opened;
+            self.opened = 0;
+        }
+        &mut self.incoming[self.received..]
+    }
+
+    /// Some have been put there.
+    pub fn received(&mut self, count: usize) {
+        self.received += count;
+    }
+
+    /// Opens records that are whole into `into`: how many bytes, 0 when none is.
+    pub fn open(&mut self, into: &mut [u8]) -> Result<usize, String> {
+        let mut count = 0;
+        loop {
+            let rest = (self.plain.len() - self.taken).min(into.len() - count);
+            into[count..count + rest].copy_from_slice(&self.plain[self.taken..self.taken + rest]);
+            self.taken += rest;
+            count += rest;
+            let held = &self.incoming[self.opened..self.received];
+            let Some((&length, sealed)) = held.split_first_chunk::<LENGTH>() else { return Ok(count) };
+            let Some(sealed) = sealed.get(..u16::from_le_bytes(length) as usize) else { return Ok(count) };
+            let room = &mut into[count..];
+            if room.is_empty() {
+                return Ok(count);
+            }
+            let damaged = |_| "a record that is damaged or not sealed with the group's secret".to_owned();
+            if room.len() >= sealed.len() && sealed.len() >= TAG {
+                // The tag is put behind the plain bytes, over what may still have to be sent from there.
+                let after = &mut room[sealed.len() - TAG..];
+                let mut kept = [0; TAG];
+                kept.copy_from_slice(&after[..TAG]);
+                let length = self.state.read_message(sealed, room).map_err(damaged)?;
+                room[length..length + TAG].copy_from_slice(&kept);
+                count += length;
+            } else {
+                self.plain.resize(RECORD + TAG, 0);
+                let length = self.state.read_message(sealed, &mut self.plain).map_err(damaged)?;
+                self.plain.truncate(length);
+                self.taken = 0;
+            }
+            self.opened += LENGTH + sealed.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::tcp::secure::tests::pair;
+
+    fn seals() -> (Seal, Seal) {
+        let (a, b) = pair("hush", "hush").unwrap();
+        (Seal::new(a), Seal::new(b))
+    }
+
+    /// Moves sealed bytes from one to the other, `step` at a time.
+    fn carry(from: &mut Seal, to: &mut Seal, step: usize) -> usize {
+        let room = to.room();
+        let count = from.unsent().len().min(step).min(room.len());
+        room[..count].copy_from_slice(&from.unsent()[..count]);
+        from.sent(count);
+        to.received(count);
+        count
+    }
+
+    #[test]
+    fn bytes_come_back_however_they_are_cut() {
+        for (length, head, step, take) in [
+            (1, 0, 1, 1),
+            (300_000, 40, 70_001, 1000),
+            (200_000, 40, 1 << 20, 1 << 20),
+            (65_519, 0, 9999, 65_519),
+        ] {
+            let (mut a, mut b) = seals();
+            let message: Vec<u8> = (0..length).map(|i| (i * 7) as u8).collect();
+            let (mut gone, mut come) = (0, Vec::new());
+            let mut piece = vec![0; take];
+            while come.len() < length {
+                if a.unsent().is_empty() && gone < length {
+                    let head = head.min(length - gone);
+                    gone += a.close(&message[gone..gone + head], &message[gone + head..]).unwrap();
+                }
+                carry(&mut a, &mut b, step);
+                loop {
+                    let count = b.open(&mut piece).unwrap();
+                    come.extend_from_slice(&piece[..count]);
+                    if count == 0 {
+                        break;
+                    }
+                }
+            }
+            assert!(come == message, "{length} {step} {take}");
+        }
+    }
+
+    #[test]
+    fn what_stands_behind_the_bytes_is_left_alone() {
+        let (mut a, mut b) = seals();
+        a.close(&[], b"hello").unwrap();
+        carry(&mut a, &mut b, 100);
+        let mut into = [9; 64];
+        assert_eq!(b.open(&mut into), Ok(5));
+        assert_eq!((&into[..5], &into[5..]), (&b"hello"[..], &[9; 59][..]));
+    }
+
+    #[test]
+    fn a_changed_bit_is_found() {
+        for bit in [2, 10, 17] {
+            let (mut a, mut b) = seals();
+            a.close(&[], b"hello").unwrap();
+            carry(&mut a, &mut b, 100);
+            b.incoming[bit] ^= 1;
+            assert!(b.open(&mut [0; 9]).unwrap_err().contains("damaged"));
+        }
+    }
+
+    #[test]
+    fn a_record_too_short_for_its_tag_is_refused() {
+        let (_, mut b) = seals();
+        b.room()[..3].copy_from_slice(&[1, 0, 9]);
+        b.received(3);
+        assert!(b.open(&mut [0; 9]).is_err());
+    }
+}

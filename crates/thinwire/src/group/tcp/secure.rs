@@ -1,0 +1,115 @@
+//! The shared secret, and the handshake in which two ranks prove to each other that they know it.
+
+use sha2::{Digest, Sha256};
+use snow::{Builder, HandshakeState, Keypair, TransportState};
+
+/// Three messages; both ends prove that they know the secret, and every connection gets keys of its own, so that
+/// what was recorded can't be read later even by one who learns the secret.
+const PATTERN: &str = "Noise_XXpsk3_25519_AESGCM_SHA256";
+
+/// Bytes of encryption around a record.
+pub(super) const TAG: usize = 16;
+
+/// No handshake message is longer.
+pub(super) const LONGEST_HANDSHAKE: usize = 256;
+
+/// What the ranks of a group know and nobody else does.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret {
+    key: [u8; 32],
+}
+
+impl Secret {
+    /// From any bytes, and the more random the better; `None` when there are none.
+    pub fn new(bytes: &[u8]) -> Option<Secret> {
+        let hash = Sha256::new().chain_update(b"thinwire group secret\0").chain_update(bytes);
+        (!bytes.is_empty()).then(|| Secret { key: hash.finalize().into() })
+    }
+}
+
+/// The secret is not shown.
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(hidden)")
+    }
+}
+
+/// The secret with this process's own keys, which are made anew each time.
+pub(super) struct Identity {
+    secret: Secret,
+    keys: Keypair,
+}
+
+fn builder<'a>() -> Result<Builder<'a>, String> {
+    Ok(Builder::new(PATTERN.parse().map_err(words)?))
+}
+
+fn words(error: snow::Error) -> String {
+    format!("encryption failed: {error}")
+}
+
+impl Identity {
+    pub fn new(secret: Secret) -> Result<Identity, String> {
+        Ok(Identity { secret, keys: builder()?.generate_keypair().map_err(words)? })
+    }
+
+    /// One end of a handshake. What was said before it, in clear, is confirmed by it.
+    pub fn handshake(&self, calls: bool, said_before: &[u8]) -> Result<Handshake, String> {
+        let builder = builder()?.psk(3, &self.secret.key).map_err(words)?;
+        let builder = builder.local_private_key(&self.keys.private).map_err(words)?;
+        let builder = builder.prologue(said_before).map_err(words)?;
+        let state = if calls { builder.build_initiator() } else { builder.build_responder() };
+        Ok(Handshake { state: state.map_err(words)? })
+    }
+}
+
+/// A handshake that is under way.
+pub(super) struct Handshake {
+    state: HandshakeState,
+}
+
+impl Handshake {
+    /// The next message to send.
+    pub fn write(&mut self) -> Result<Vec<u8>, String> {
+        let mut message = vec![0; LONGEST_HANDSHAKE];
+        let length = self.state.write_message(&[], &mut message).map_err(words)?;
+        message.truncate(length);
+        Ok(message)
+    }
+
+    /// Takes in a message of the other end. That its secret is another shows in the third.
+    pub fn read(&mut self, message: &[u8]) -> Result<(), snow::Error> {
+        self.state.read_message(message, &mut [0; LONGEST_HANDSHAKE]).map(|_| ())
+    }
+
+    /// After three messages.
+    pub fn finish(self) -> Result<TransportState, String> {
+        self.state.into_transport_mode().map_err(words)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Both ends of a connection, of ranks that know these secrets.
+    pub fn pair(caller: &str, called: &str) -> Result<(TransportState, TransportState), snow::Error> {
+        let end = |secret: &str, calls| {
+            let identity = Identity::new(Secret::new(secret.as_bytes()).unwrap()).unwrap();
+            identity.handshake(calls, b"before").unwrap()
+        };
+        let (mut a, mut b) = (end(caller, true), end(called, false));
+        b.read(&a.write().unwrap())?;
+        a.read(&b.write().unwrap())?;
+        b.read(&a.write().unwrap())?;
+        Ok((a.finish().unwrap(), b.finish().unwrap()))
+    }
+
+    #[test]
+    fn one_secret_opens_and_another_does_not() {
+        assert!(pair("hush", "hush").is_ok());
+        assert!(pair("hush", "Hush").is_err());
+        assert_eq!(Secret::new(b""), None);
+        assert_ne!(Secret::new(b"a"), Secret::new(b"b"));
+    }
+}
