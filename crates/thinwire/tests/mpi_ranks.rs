@@ -25,6 +25,8 @@ struct Scenario {
     name: &'static str,
     ranks: &'static [usize],
     deadline: Duration,
+    /// Whether all ranks end MPI, and mpirun has nothing to complain of.
+    ends_well: bool,
     work: Work,
     judge: Judge,
 }
@@ -94,7 +96,7 @@ fn run(scenario: &Scenario, ranks: usize) -> Result<(), String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let output = folder.path().join("output");
     let out = File::create(&output).map_err(|error| error.to_string())?;
-    let mut child = mpirun(ranks)?
+    let mut child = mpirun(ranks, scenario.ends_well)?
         .arg(std::env::current_exe().map_err(|error| error.to_string())?)
         .args(["--rank", scenario.name])
         .arg(folder.path())
@@ -104,18 +106,21 @@ fn run(scenario: &Scenario, ranks: usize) -> Result<(), String> {
         .spawn()
         .map_err(|error| format!("can't start mpirun: {error}"))?;
     let begun = Instant::now();
-    while child.try_wait().map_err(|error| error.to_string())?.is_none() {
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
+            break status;
+        }
         if begun.elapsed() > LIMIT + Duration::from_secs(10) {
             // The ranks end when they find mpirun gone.
             let _ = child.kill();
-            let _ = child.wait();
         }
         std::thread::sleep(Duration::from_millis(10));
-    }
+    };
     let found: Vec<Option<String>> =
         (0..ranks).map(|rank| std::fs::read_to_string(folder.path().join(rank.to_string())).ok()).collect();
     let judged = match found.iter().position(Option::is_none) {
         Some(rank) => Err(format!("rank {rank} has left nothing")),
+        None if scenario.ends_well && !status.success() => Err(format!("mpirun ended with {status}")),
         None => (scenario.judge)(&found.iter().flatten().cloned().collect::<Vec<String>>()),
     };
     judged.map_err(|reason| {
@@ -126,7 +131,7 @@ fn run(scenario: &Scenario, ranks: usize) -> Result<(), String> {
     })
 }
 
-fn mpirun(ranks: usize) -> Result<Command, String> {
+fn mpirun(ranks: usize, ends_well: bool) -> Result<Command, String> {
     let version = Command::new("mpirun")
         .arg("--version")
         .output()
@@ -134,16 +139,19 @@ fn mpirun(ranks: usize) -> Result<Command, String> {
     let mut command = Command::new("mpirun");
     if String::from_utf8_lossy(&version.stdout).contains("Open MPI") {
         command.args(["--allow-run-as-root", "--oversubscribe", "--timeout", &LIMIT.as_secs().to_string()]);
-        for (name, value) in [
-            // Ranks that have failed exit without ending MPI; the others shall live to tell what they found.
-            ("orte_allowed_exit_without_sync", "1"),
-            ("orte_abort_on_non_zero_status", "0"),
-            // What a container may have no right to, and no other network than its own.
-            ("btl_vader_single_copy_mechanism", "none"),
+        // What needs rights or a network that a container may not have.
+        let mut settings = vec![
             ("btl", "self,vader"),
+            ("btl_vader_single_copy_mechanism", "none"),
             ("oob_tcp_if_include", "lo"),
             ("hwloc_base_binding_policy", "none"),
-        ] {
+        ];
+        if !ends_well {
+            // Ranks that have failed exit without ending MPI; the others shall live to tell what they found.
+            settings.push(("orte_allowed_exit_without_sync", "1"));
+            settings.push(("orte_abort_on_non_zero_status", "0"));
+        }
+        for (name, value) in settings {
             command.args(["--mca", name, value]);
         }
     }

@@ -132,7 +132,8 @@ fn failing(size: usize, work: impl Fn(Local) -> Result<()> + Sync) -> Vec<Error>
 #[test]
 fn ranks_that_disagree_get_an_error_with_both_values() {
     let mark = Mark { step: 7, plan: 1, bucket: 0 };
-    let cases: [(&str, fn(&mut Local) -> Result<()>); 4] = [
+    type Other = fn(&mut Local) -> Result<()>;
+    let cases: [(&str, Other); 4] = [
         ("the step is 8 there and 7 here", |group| {
             group.mark(Mark { step: 8, plan: 1, bucket: 0 });
             group.barrier()

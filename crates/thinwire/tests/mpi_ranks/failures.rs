@@ -11,8 +11,14 @@ const DEADLINE: Duration = Duration::from_millis(1500);
 const MARK: Mark = Mark { step: 7, plan: 1, bucket: 0 };
 
 pub fn scenarios() -> Vec<Scenario> {
-    let scenario =
-        |name, work: Work, judge: Judge| Scenario { name, ranks: &[2, 4], deadline: DEADLINE, work, judge };
+    let scenario = |name, work: Work, judge: Judge| Scenario {
+        name,
+        ranks: &[2, 4],
+        deadline: DEADLINE,
+        ends_well: false,
+        work,
+        judge,
+    };
     vec![
         scenario(
             "another step",

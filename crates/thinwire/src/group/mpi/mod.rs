@@ -16,7 +16,7 @@ use adder::Adder;
 use calls::{Communicator, Staging};
 use keeper::{Handles, Keeper};
 use notes::Notes;
-use wait::Trouble;
+use wait::{Pace, Trouble};
 
 /// A group over MPI, for clusters that have one: feature `mpi`.
 ///
@@ -129,7 +129,7 @@ impl Mpi {
     fn agree(&mut self, envelope: Envelope) -> Result<(), Trouble> {
         let mut staging = std::mem::take(&mut self.staging);
         staging.outgoing.room(ENVELOPE_BYTES).copy_from_slice(&envelope.to_bytes());
-        let mut staging = self.complete(self.data.gather_equal(staging, ENVELOPE_BYTES))?;
+        let mut staging = self.complete(self.data.gather_equal(staging, ENVELOPE_BYTES), Pace::Meeting)?;
         let all = staging.incoming.room(ENVELOPE_BYTES * self.data.size);
         let (all, _) = all.as_chunks::<ENVELOPE_BYTES>();
         let checked = all.iter().enumerate().try_for_each(|(rank, bytes)| {

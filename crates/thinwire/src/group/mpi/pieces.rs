@@ -7,7 +7,7 @@ use std::mem::{swap, take};
 use std::ops::Range;
 
 use super::Mpi;
-use super::wait::Trouble;
+use super::wait::{Pace, Trouble};
 use crate::group::collective::binomial;
 use crate::group::{Algorithm, Precision};
 
@@ -41,10 +41,11 @@ impl Mpi {
         let mut staging = take(&mut self.staging);
         staging.outgoing.room(values.len()).copy_from_slice(values);
         let adder = &self.adders[precision as usize];
-        let mut staging = self.complete(self.data.sum_scatter(staging, adder, shares.clone()))?;
+        let mut staging =
+            self.complete(self.data.sum_scatter(staging, adder, shares.clone()), Pace::Moving)?;
         swap(&mut staging.outgoing, &mut staging.incoming);
         let lengths = shares.map(|elements| elements * width);
-        let mut staging = self.complete(self.data.gather_ragged(staging, lengths))?;
+        let mut staging = self.complete(self.data.gather_ragged(staging, lengths), Pace::Moving)?;
         values.copy_from_slice(staging.incoming.room(values.len()));
         self.staging = staging;
         let mine = (share(values.len() / width, rank, size).len() * width) as u64;
@@ -58,9 +59,9 @@ impl Mpi {
         staging.outgoing.room(values.len()).copy_from_slice(values);
         let adder = &self.adders[precision as usize];
         let elements = values.len() / precision.width();
-        let mut staging = self.complete(self.data.sum_to_first(staging, adder, elements))?;
+        let mut staging = self.complete(self.data.sum_to_first(staging, adder, elements), Pace::Moving)?;
         swap(&mut staging.outgoing, &mut staging.incoming);
-        let mut staging = self.complete(self.data.cast(staging, 0, values.len()))?;
+        let mut staging = self.complete(self.data.cast(staging, 0, values.len()), Pace::Moving)?;
         values.copy_from_slice(staging.outgoing.room(values.len()));
         self.staging = staging;
         let (parent, children) = binomial(self.data.rank, self.data.size);
@@ -82,7 +83,8 @@ impl Mpi {
             let mut staging = take(&mut self.staging);
             let outgoing = &mine[part(mine.len())];
             staging.outgoing.room(outgoing.len()).copy_from_slice(outgoing);
-            let mut staging = self.complete(self.data.gather_ragged(staging, lengths.clone()))?;
+            let mut staging =
+                self.complete(self.data.gather_ragged(staging, lengths.clone()), Pace::Moving)?;
             let mut at = 0;
             for (message, &length) in messages.iter_mut().zip(&self.lengths) {
                 let count = part(length as usize).len();
@@ -115,7 +117,7 @@ impl Mpi {
             if rank == root {
                 staging.outgoing.room(part.len()).copy_from_slice(&message[part.clone()]);
             }
-            let mut staging = self.complete(self.data.cast(staging, root, part.len()))?;
+            let mut staging = self.complete(self.data.cast(staging, root, part.len()), Pace::Moving)?;
             if rank != root {
                 message.extend_from_slice(staging.outgoing.room(part.len()));
             }
@@ -136,18 +138,4 @@ impl Mpi {
 fn share(elements: usize, rank: usize, size: usize) -> Range<usize> {
     // A piece is short and ranks are few: the product fits.
     rank * elements / size..(rank + 1) * elements / size
-}
-
-#[cfg(test)]
-mod tests {
-    use super::share;
-
-    #[test]
-    fn shares_follow_each_other_to_the_end() {
-        for (elements, size) in [(0, 3), (1, 5), (7, 7), (1000, 3), (1 << 20, 16)] {
-            let shares: Vec<_> = (0..size).map(|rank| share(elements, rank, size)).collect();
-            assert_eq!((shares[0].start, shares[size - 1].end), (0, elements));
-            assert!(shares.windows(2).all(|pair| pair[0].end == pair[1].start));
-        }
-    }
 }

@@ -32,9 +32,9 @@ pub(super) enum Trouble {
 }
 
 impl Mpi {
-    /// Waits until MPI is done. MPI works only while it is asked, so this asks often at first, and then less
-    /// and less: there may be more ranks than cores.
-    pub(super) fn complete(&mut self, flight: Called<Flight>) -> Result<Staging, Trouble> {
+    /// Waits until MPI is done. MPI works only while it is asked, so this asks often at first, and then less,
+    /// because there may be more ranks than cores.
+    pub(super) fn complete(&mut self, flight: Called<Flight>, pace: Pace) -> Result<Staging, Trouble> {
         let mut flight = flight.map_err(Trouble::Broken)?;
         let begun = Instant::now();
         let mut listened = begun;
@@ -57,7 +57,7 @@ impl Mpi {
             if now - begun >= self.deadline {
                 return Err(Trouble::Late);
             }
-            pause(now - begun);
+            pace.pause(now - begun);
         }
     }
 
@@ -115,13 +115,27 @@ fn gave_up_error(gave_up: GaveUp, step: u64) -> (usize, Error) {
     (culprit, Error::PeerGaveUp { rank, culprit, step, reason })
 }
 
-/// Lets others run: longer, the longer the wait has been.
-fn pause(waited: Duration) {
-    const SPIN: Duration = Duration::from_micros(200);
-    const LONGEST: Duration = Duration::from_micros(200);
-    if waited < SPIN {
-        std::thread::yield_now();
-    } else {
-        std::thread::sleep((waited / 16).min(LONGEST));
+/// What a wait is for, which says how often MPI is asked.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Pace {
+    /// For ranks to come, which may compute for long yet.
+    Meeting,
+    /// For bytes to move between ranks that are all here. MPI sends long vectors in many small parts, and each
+    /// of them has to be asked for.
+    Moving,
+}
+
+impl Pace {
+    /// Lets others run: longer, the longer the wait has been.
+    fn pause(self, waited: Duration) {
+        let (busy, longest) = match self {
+            Pace::Meeting => (Duration::from_micros(200), Duration::from_micros(200)),
+            Pace::Moving => (Duration::from_millis(20), Duration::from_micros(20)),
+        };
+        if waited < busy {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep((waited / 16).min(longest));
+        }
     }
 }
