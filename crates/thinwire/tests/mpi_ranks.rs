@@ -100,6 +100,8 @@ fn run(scenario: &Scenario, ranks: usize) -> Result<(), String> {
         .arg(std::env::current_exe().map_err(|error| error.to_string())?)
         .args(["--rank", scenario.name])
         .arg(folder.path())
+        // To look up the names for a backtrace can take longer than the deadline of the others.
+        .env("RUST_BACKTRACE", "0")
         .stdin(Stdio::null())
         .stdout(out.try_clone().map_err(|error| error.to_string())?)
         .stderr(out)

@@ -7,6 +7,7 @@ mod notes;
 mod pieces;
 mod wait;
 
+use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use super::envelope::{ENVELOPE_BYTES, Envelope, Operation};
@@ -142,22 +143,26 @@ impl Mpi {
         checked.map_err(Trouble::Error)
     }
 
-    /// What rank `rank` has announced must be allowed.
-    fn check_length(&self, envelope: Envelope, rank: usize, allowed: Allowed) -> Result<(), Trouble> {
-        let found = self.lengths[rank];
-        let (good, expected) = match allowed {
-            Allowed::Exactly(length) => (found == length as u64, length.to_string()),
-            Allowed::AtMost(limit) => (found <= limit as u64, format!("at most {limit}")),
-        };
-        // A rank's own message is its own business.
-        if good || rank == self.data.rank {
+    /// What each of these ranks has announced must be allowed; a rank's own message is its own business.
+    fn check_lengths(
+        &self,
+        envelope: Envelope,
+        mut ranks: Range<usize>,
+        allowed: RangeInclusive<usize>,
+    ) -> Result<(), Trouble> {
+        let good = |length: u64| (*allowed.start() as u64..=*allowed.end() as u64).contains(&length);
+        let Some(rank) = ranks.find(|&rank| rank != self.data.rank && !good(self.lengths[rank])) else {
             return Ok(());
-        }
+        };
+        let expected = match allowed.into_inner() {
+            (least, most) if least == most => least.to_string(),
+            (_, most) => format!("at most {most}"),
+        };
         Err(Trouble::Error(Error::Disagreement {
             rank,
             step: envelope.mark.step,
             field: "the number of bytes",
-            found: found.to_string(),
+            found: self.lengths[rank].to_string(),
             expected,
         }))
     }
@@ -166,11 +171,6 @@ impl Mpi {
         self.traffic.sent += sent;
         self.traffic.received += received;
     }
-}
-
-enum Allowed {
-    Exactly(usize),
-    AtMost(usize),
 }
 
 impl Group for Mpi {
@@ -201,8 +201,7 @@ impl Group for Mpi {
             Algorithm::Tree => Operation::TreeSum(precision),
         };
         self.collective(operation, bytes.len(), |group, envelope| {
-            let exactly = bytes.len();
-            (0..size).try_for_each(|rank| group.check_length(envelope, rank, Allowed::Exactly(exactly)))?;
+            group.check_lengths(envelope, 0..size, bytes.len()..=bytes.len())?;
             group.sum(bytes, precision, how)
         })
     }
@@ -211,7 +210,7 @@ impl Group for Mpi {
         let size = self.size();
         let messages = gathered.begin(size);
         self.collective(Operation::Gather, mine.len(), |group, envelope| {
-            (0..size).try_for_each(|rank| group.check_length(envelope, rank, Allowed::AtMost(limit)))?;
+            group.check_lengths(envelope, 0..size, 0..=limit)?;
             group.gather(mine, messages)
         })
     }
@@ -230,7 +229,7 @@ impl Group for Mpi {
         };
         let length = if self.rank() == root { message.len() } else { 0 };
         self.collective(operation, length, |group, envelope| {
-            group.check_length(envelope, root, Allowed::AtMost(limit))?;
+            group.check_lengths(envelope, root..root + 1, 0..=limit)?;
             group.cast(root, message, how)
         })
     }
