@@ -14,6 +14,9 @@ pub(super) enum Operation {
     /// Broadcast from this rank along the tree.
     TreeCast(u32),
     Barrier,
+    /// The end of the group, where it is ended together.
+    #[cfg(feature = "mpi")]
+    Leave,
 }
 
 impl Operation {
@@ -25,6 +28,8 @@ impl Operation {
             Operation::RingCast(root) => (4, root),
             Operation::TreeCast(root) => (5, root),
             Operation::Barrier => (6, 0),
+            #[cfg(feature = "mpi")]
+            Operation::Leave => (7, 0),
         }
     }
 
@@ -43,6 +48,7 @@ fn describe((code, detail): (u8, u32)) -> String {
         4 => format!("ring broadcast from rank {detail}"),
         5 => format!("tree broadcast from rank {detail}"),
         6 => "barrier".into(),
+        7 => "end of the group".into(),
         other => format!("operation {other}"),
     }
 }

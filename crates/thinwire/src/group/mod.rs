@@ -8,7 +8,14 @@
 //! |---|---|---|
 //! | [`Local`] | threads of one process | tests and simulation |
 //! | [`Tcp`] | processes, connected by TCP | any network; nothing to install |
-//! | `Mpi` (feature `mpi`) | processes started by `mpirun` | clusters that have an MPI |
+#![cfg_attr(
+    feature = "mpi",
+    doc = "| [`Mpi`] (feature `mpi`) | processes started by `mpirun` | clusters that have an MPI |"
+)]
+#![cfg_attr(
+    not(feature = "mpi"),
+    doc = "| `Mpi` (feature `mpi`) | processes started by `mpirun` | clusters that have an MPI |"
+)]
 //!
 //! Whatever the group, after a collective every rank holds the same bits, and no wait goes on for ever: a rank
 //! that died, stalled, or is at another collective, step or plan becomes an error that names it.
@@ -29,6 +36,8 @@ mod collective;
 mod envelope;
 mod local;
 mod mesh;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod numbers;
 mod shared;
 mod tcp;
@@ -36,6 +45,8 @@ mod wire;
 
 pub use local::Local;
 pub use mesh::Mesh;
+#[cfg(feature = "mpi")]
+pub use mpi::Mpi;
 pub use numbers::{Precision, Sum};
 pub use shared::SharedGroup;
 pub use tcp::{Link, Schedule, Secret, Tcp, TcpSettings};

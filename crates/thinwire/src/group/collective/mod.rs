@@ -59,7 +59,7 @@ impl Scratch {
 
 /// The neighbours in a binomial tree over `size` ranks with rank 0 at its root: the parent, and the children
 /// from the nearest to the farthest.
-fn binomial(rank: usize, size: usize) -> (Option<usize>, Vec<usize>) {
+pub(super) fn binomial(rank: usize, size: usize) -> (Option<usize>, Vec<usize>) {
     let below = if rank == 0 { size.next_power_of_two() } else { 1 << rank.trailing_zeros() };
     let children = (0..).map(|bit| 1usize << bit).take_while(|&bit| bit < below);
     let children = children.map(|bit| rank + bit).filter(|&child| child < size).collect();
