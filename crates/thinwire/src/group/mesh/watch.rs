@@ -15,6 +15,9 @@ use crate::group::wire::{Fault, Interest, Note, Wire};
 /// How long to listen for the reason after a stream broke: its sender tells before it closes.
 const GRACE: Duration = Duration::from_millis(300);
 
+/// Notes of each rank that are read before the clock is looked at again.
+const NOTES_AT_ONCE: usize = 8;
+
 /// Why a collective could not go on.
 #[derive(Debug)]
 pub(super) enum Trouble {
@@ -61,9 +64,11 @@ impl Watch {
         self.moved + if self.told { self.deadline } else { self.deadline / 2 }
     }
 
-    /// Reads the notes that have come.
+    /// Reads the notes that have come, but not for ever: one that never stops talking must not outlast the
+    /// deadline.
     pub fn listen(&mut self, wire: &mut impl Wire) -> Result<(), Trouble> {
-        while let Some((rank, note)) = wire.hear() {
+        for _ in 0..NOTES_AT_ONCE * wire.size() {
+            let Some((rank, note)) = wire.hear() else { break };
             match note {
                 Note::Waiting { on } => {
                     self.waiting.resize(wire.size(), None);

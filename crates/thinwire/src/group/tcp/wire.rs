@@ -167,6 +167,8 @@ impl Wire for TcpWire {
     fn wait(&mut self, interest: &Interest, until: Instant) -> Result<(), Fault> {
         let room = self.shaper.as_ref().and_then(|shaper| shaper.room_again(&interest.write));
         let until = room.map_or(until, |room| room.min(until));
+        // Notes that are here already wake nobody any more.
+        let until = if self.speaking.is_empty() { until } else { Instant::now() };
         let timeout = timespec(until.saturating_duration_since(Instant::now()));
         let mut space = [MaybeUninit::uninit(); 64];
         let events = match epoll::wait(&self.events, &mut space, Some(&timeout)) {

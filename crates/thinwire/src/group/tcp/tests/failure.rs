@@ -145,6 +145,18 @@ fn nonsense_for_notes_is_put_aside_and_data_still_flows() {
     assert!(error.contains("lost rank 1") && error.contains("closed the connection"), "{error}");
 }
 
+#[test]
+fn a_rank_that_only_talks_is_not_waited_for_any_longer() {
+    let (mut group, _data, mut notes) = fake();
+    notes.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+    let talker = std::thread::spawn(move || {
+        let note = crate::group::wire::Note::Waiting { on: vec![0] }.to_bytes().repeat(1000);
+        while notes.write_all(&note).is_ok() {}
+    });
+    assert!(group.barrier().unwrap_err().to_string().contains("no word from rank 1"));
+    talker.join().unwrap();
+}
+
 /// Forwards connections to another port until it is told to stop, and then forwards nothing, but keeps them open.
 struct Relay {
     port: u16,
