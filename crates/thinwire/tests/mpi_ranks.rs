@@ -8,6 +8,7 @@
 mod checks;
 #[path = "mpi_ranks/failures.rs"]
 mod failures;
+mod support;
 
 use std::fs::File;
 use std::path::Path;

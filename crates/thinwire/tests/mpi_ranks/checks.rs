@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use half::{bf16, f16};
-use thinwire::group::{Algorithm, Gathered, Group, Mpi, Sum};
+use thinwire::group::{Algorithm, Gathered, Group, Mpi, SharedGroup, Sum};
 
 use super::Scenario;
+use super::support::{METHODS, check_full_density, check_method, check_weighted_mean};
 
 const LENGTHS: [usize; 5] = [0, 1, 2, 1000, 1_000_003];
 const HOW: [Algorithm; 2] = [Algorithm::Ring, Algorithm::Tree];
@@ -19,7 +20,19 @@ pub fn scenarios() -> Vec<Scenario> {
         scenario("sums", sums),
         scenario("messages", messages),
         Scenario { ranks: &[3], ..scenario("long", long) },
+        Scenario { ranks: &[1, 2, 3, 4, 5, 8], ..scenario("methods", methods) },
     ]
+}
+
+/// Every method keeps the invariants.
+fn methods(group: Mpi) -> String {
+    let group = SharedGroup::new(group);
+    for (elements, steps) in [(1, 2), (2, 2), (1000, 2), (1_000_003, 1)] {
+        METHODS.iter().for_each(|&(method, kind)| check_method(&group, method, kind, elements, steps));
+    }
+    check_full_density(&group, 1000);
+    check_weighted_mean(&group);
+    "ok".into()
 }
 
 fn all_ok(found: &[String]) -> Result<(), String> {

@@ -3,7 +3,9 @@
 // Every test binary uses a part of it.
 #![allow(dead_code)]
 
-use thinwire::group::{Gathered, Group, SharedGroup};
+use std::net::TcpListener;
+
+use thinwire::group::{Gathered, Group, Secret, SharedGroup, Tcp, TcpSettings};
 use thinwire::memory::State;
 use thinwire::synchronizer::{Layout, Mean, Options};
 use thinwire::{Bucket, Synchronizer};
@@ -43,6 +45,20 @@ pub const METHODS: &[(&str, Kind)] = &[
     ("random-k:density=0.05", Kind::Exact),
     ("random-k:density=0.05,scope=layer", Kind::Exact),
 ];
+
+/// Runs `work` on `size` ranks that know each other only by TCP, each in a thread of its own.
+pub fn over_tcp(size: usize, secret: Option<&str>, work: impl Fn(Tcp) + Sync) {
+    // The port is taken for a moment to be sure of it; rank 0 then takes it for good.
+    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let secret = secret.and_then(|secret| Secret::new(secret.as_bytes()));
+    std::thread::scope(|scope| {
+        for rank in 0..size {
+            let settings = TcpSettings { rank, size, port, secret: secret.clone(), ..TcpSettings::default() };
+            let work = &work;
+            scope.spawn(move || work(Tcp::join(&settings).unwrap()));
+        }
+    });
+}
 
 /// Reproducible numbers, nearly normal.
 pub fn noise(len: usize, seed: u64) -> Vec<f32> {
