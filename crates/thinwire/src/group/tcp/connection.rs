@@ -21,6 +21,8 @@ pub(super) struct Connection {
 pub(super) const CLOSED: &str = "it closed the connection";
 
 impl Connection {
+    /// The socket's buffers keep the sizes the system gives them, which grow with the distance. Fixed ones, of
+    /// 256 KiB to 4 MiB, made a ring sum of 100 MB over loopback 1.0 to 1.2 times as long, and so did shorter writes.
     pub fn new(stream: TcpStream, seal: Option<Seal>) -> std::io::Result<Connection> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;

@@ -3,7 +3,7 @@
 //! Every caller gets a short-lived thread and a short time to say who it is, so one that says nothing, or dribbles,
 //! holds up nobody. Those that introduce themselves properly are handed on; all others are refused and logged.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,8 @@ use super::secure::Identity;
 /// How long a caller may take to introduce itself.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Callers that are listened to at once; others are dropped, and will call again if they are ranks.
+/// Callers that are listened to at once. One more, and the one that has been silent for longest is hung up on: a
+/// rank introduces itself within milliseconds, and calls again if it was too slow.
 const MOST_CALLERS: usize = 64;
 
 /// One who has introduced itself.
@@ -36,11 +37,11 @@ struct Desk {
     size: usize,
     identity: Option<Arc<Identity>>,
     /// Callers that have not introduced themselves yet, to be hung up on at the end.
-    talking: Mutex<HashMap<u64, TcpStream>>,
+    talking: Mutex<BTreeMap<u64, TcpStream>>,
 }
 
 impl Desk {
-    fn talking(&self) -> MutexGuard<'_, HashMap<u64, TcpStream>> {
+    fn talking(&self) -> MutexGuard<'_, BTreeMap<u64, TcpStream>> {
         self.talking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -126,11 +127,18 @@ fn receive_callers(listener: &TcpListener, desk: &Desk, bell: &Bell, callers: &S
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             };
-            let (Ok(copy), true) = (stream.try_clone(), desk.talking().len() < MOST_CALLERS) else {
-                tracing::warn!(%from, "a caller was dropped: {MOST_CALLERS} others have not introduced themselves yet");
-                continue;
-            };
-            desk.talking().insert(number, copy);
+            let Ok(copy) = stream.try_clone() else { continue };
+            let mut talking = desk.talking();
+            if talking.len() >= MOST_CALLERS
+                && let Some((_, silent)) = talking.pop_first()
+            {
+                tracing::warn!(
+                    "{MOST_CALLERS} callers have not introduced themselves; the first is hung up on"
+                );
+                let _ = silent.shutdown(Shutdown::Both);
+            }
+            talking.insert(number, copy);
+            drop(talking);
             let talk = move || {
                 let caller = desk.listen(stream, from);
                 desk.talking().remove(&number);
