@@ -22,7 +22,16 @@ fn medians(before: &[&str], options: &[&str]) -> Vec<f64> {
 #[ignore = "needs root: ./test root"]
 fn an_imitated_link_takes_the_time_of_a_real_one() {
     for (rate, sizes) in [("100mbit", "1MB,4MB"), ("1gbit", "4MB,25MB")] {
-        let what = ["--what", "all-reduce,all-gather,broadcast", "--algorithms", "ring", "--sizes", sizes];
+        let what = [
+            "--what",
+            "all-reduce,all-gather,broadcast",
+            "--algorithms",
+            "ring",
+            "--sizes",
+            sizes,
+            "--repeats",
+            "8",
+        ];
         let real = medians(&["bench/namespaces", "-n", "4", "-r", rate, "--"], &what);
         let imitated = medians(&[], &[&what[..], &["-n", "4", "--link", rate]].concat());
         println!("{rate}: real {real:.1?} ms, imitated {imitated:.1?} ms");

@@ -14,7 +14,7 @@ use half::{bf16, f16};
 use super::Leaders;
 use super::lane::{Lane, Route, Way};
 use super::sums::{form_of, round, sum_words};
-use crate::group::{Gathered, Precision, Sum};
+use crate::group::{Algorithm, Gathered, Precision, Sum};
 use crate::kernels::Cpu;
 use crate::pipeline::Input;
 use crate::{Error, Result};
@@ -51,7 +51,7 @@ impl Lane {
         let norm = self.report.energy_sent.to_le_bytes();
         let mine: &[u8] = if self.refusal.is_none() { &norm } else { &[] };
         let mut norms = Gathered::default();
-        self.timed(|_| route.group.all_gather(mine, norm.len(), &mut norms))?;
+        self.timed(|_| route.group.all_gather(mine, norm.len(), Algorithm::Tree, &mut norms))?;
         let norm_of = |bytes: &[u8]| bytes.try_into().ok().map(f64::from_le_bytes);
         let norms: Option<Vec<f64>> = norms.iter().map(norm_of).collect();
         Ok(norms.map(|norms| Leaders::largest(norms.into_iter())))

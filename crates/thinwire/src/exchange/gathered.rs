@@ -20,7 +20,9 @@ impl Lane {
             Err(error) => self.refusal = Some(error),
         }
         let limit = self.message_limit();
-        self.timed(|lane| route.group.all_gather(&lane.frame, limit, &mut lane.gathered))?;
+        // About six bytes a coordinate; every rank must choose the same, so nobody goes by its own frame.
+        let how = route.algorithm_for(self.compressor.values_without_proposal(input.progress) * 6);
+        self.timed(|lane| route.group.all_gather(&lane.frame, limit, how, &mut lane.gathered))?;
         if self.gathered.iter().any(<[u8]>::is_empty) {
             return Ok(false);
         }

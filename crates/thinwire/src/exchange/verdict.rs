@@ -1,6 +1,6 @@
 //! Whether a step counts: one rank that can't take part is enough for all to skip it.
 
-use crate::group::{Gathered, Group};
+use crate::group::{Algorithm, Gathered, Group};
 use crate::{Error, Result};
 
 /// Reasons are cut to this many bytes.
@@ -15,7 +15,7 @@ pub(crate) fn verdict(group: &mut dyn Group, refusal: Option<&Error>) -> Result<
         end -= 1;
     }
     let mut gathered = Gathered::default();
-    group.all_gather(&mine.as_bytes()[..end], MOST, &mut gathered)?;
+    group.all_gather(&mine.as_bytes()[..end], MOST, Algorithm::Tree, &mut gathered)?;
     let refused = gathered.iter().enumerate().find(|(_, reason)| !reason.is_empty());
     Ok(refused.map(|(rank, reason)| Error::Skipped {
         rank,

@@ -8,7 +8,8 @@ use crate::{Error, Result};
 pub(super) enum Operation {
     RingSum(Precision),
     TreeSum(Precision),
-    Gather,
+    RingGather,
+    DirectGather,
     /// Broadcast from this rank along the ring.
     RingCast(u32),
     /// Broadcast from this rank along the tree.
@@ -24,7 +25,8 @@ impl Operation {
         match self {
             Operation::RingSum(precision) => (1, precision as u32),
             Operation::TreeSum(precision) => (2, precision as u32),
-            Operation::Gather => (3, 0),
+            Operation::DirectGather => (3, 0),
+            Operation::RingGather => (8, 0),
             Operation::RingCast(root) => (4, root),
             Operation::TreeCast(root) => (5, root),
             Operation::Barrier => (6, 0),
@@ -45,6 +47,7 @@ fn describe((code, detail): (u8, u32)) -> String {
         1 => format!("ring all-reduce of {precision}"),
         2 => format!("tree all-reduce of {precision}"),
         3 => "all-gather".into(),
+        8 => "ring all-gather".into(),
         4 => format!("ring broadcast from rank {detail}"),
         5 => format!("tree broadcast from rank {detail}"),
         6 => "barrier".into(),
@@ -136,7 +139,7 @@ mod tests {
             (mark(Mark { bucket: 6, ..mine.mark }), "the bucket is 6 there and 9 here"),
             (Envelope { sequence: 6, ..mine }, "the number of the collective is 6 there"),
             (
-                Envelope { operation: Operation::Gather, ..mine },
+                Envelope { operation: Operation::DirectGather, ..mine },
                 "the collective is all-gather there and ring all-reduce of bf16 here",
             ),
         ];

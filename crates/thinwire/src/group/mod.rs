@@ -78,7 +78,13 @@ pub trait Group: Send {
 
     /// Hands everybody the messages of all ranks, which may differ in length and may be empty. A message longer
     /// than `limit` bytes is refused before memory is taken for it.
-    fn all_gather(&mut self, mine: &[u8], limit: usize, gathered: &mut Gathered) -> Result<()>;
+    fn all_gather(
+        &mut self,
+        mine: &[u8],
+        limit: usize,
+        how: Algorithm,
+        gathered: &mut Gathered,
+    ) -> Result<()>;
 
     /// Hands everybody the message of `root`. Only the root's `message` is read; it becomes everybody's. One
     /// longer than `limit` bytes is refused before memory is taken for it.
@@ -106,13 +112,14 @@ pub struct Mark {
     pub bucket: u32,
 }
 
-/// The way a sum or a broadcast takes through the ranks.
+/// The way a collective takes through the ranks. It must be the same on all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Algorithm {
     /// Neighbour to neighbour: every link carries little, but the way round is long. For large vectors.
     Ring,
-    /// Along a binomial tree: few hops, but the root's link carries much. For small vectors and slow answers.
+    /// The fewest hops: along a binomial tree, whose root's link carries much; in an all-gather, straight from
+    /// each to each. For small vectors and slow answers.
     Tree,
 }
 

@@ -59,8 +59,14 @@ impl Group for SharedGroup {
         self.lock().all_reduce(values, how)
     }
 
-    fn all_gather(&mut self, mine: &[u8], limit: usize, gathered: &mut Gathered) -> Result<()> {
-        self.lock().all_gather(mine, limit, gathered)
+    fn all_gather(
+        &mut self,
+        mine: &[u8],
+        limit: usize,
+        how: Algorithm,
+        gathered: &mut Gathered,
+    ) -> Result<()> {
+        self.lock().all_gather(mine, limit, how, gathered)
     }
 
     fn broadcast(&mut self, root: usize, message: &mut Vec<u8>, limit: usize, how: Algorithm) -> Result<()> {

@@ -56,13 +56,13 @@ fn half_width_sums_work_too() {
 
 #[test]
 fn all_gather_hands_everybody_messages_of_any_length() {
-    for size in SIZES {
+    for (size, how) in SIZES.into_iter().flat_map(|size| HOW.map(|how| (size, how))) {
         let message = |rank: usize| vec![rank as u8; (rank * 400_009) % 1_000_003 * (rank % 3)];
         let results = Local::run(size, |mut group| {
             let mut gathered = Gathered::default();
-            group.all_gather(&message(group.rank()), 1_000_003 * 2, &mut gathered).unwrap();
+            group.all_gather(&message(group.rank()), 1_000_003 * 2, how, &mut gathered).unwrap();
             // Once more, to see that what is kept does no harm.
-            group.all_gather(&message(group.rank()), 1_000_003 * 2, &mut gathered).unwrap();
+            group.all_gather(&message(group.rank()), 1_000_003 * 2, how, &mut gathered).unwrap();
             gathered
         });
         for gathered in results {
@@ -143,7 +143,7 @@ fn ranks_that_disagree_get_an_error_with_both_values() {
             group.barrier()
         }),
         ("the collective is all-gather there and barrier here", |group| {
-            group.all_gather(b"x", 1, &mut Gathered::default())
+            group.all_gather(b"x", 1, Algorithm::Tree, &mut Gathered::default())
         }),
         ("the collective is tree all-reduce of f32 there", |group| {
             group.all_reduce(Sum::F32(&mut [1.0]), Algorithm::Tree)
@@ -171,11 +171,15 @@ fn vectors_and_messages_of_the_wrong_length_are_refused() {
         });
         assert!(errors.iter().any(|e| e.to_string().contains("the number of bytes is 44 there and 40 here")));
     }
-    let errors = failing(2, |mut group| {
-        let limit = if group.rank() == 0 { 99 } else { 100 };
-        group.all_gather(&[0; 100], limit, &mut Gathered::default()).and_then(|()| group.barrier())
-    });
-    assert!(errors[0].to_string().contains("the number of bytes is 100 there and at most 99 here"));
+    for how in HOW {
+        let errors = failing(2, |mut group| {
+            let limit = if group.rank() == 0 { 99 } else { 100 };
+            let message = vec![0; 99 + group.rank()];
+            group.all_gather(&message, limit, how, &mut Gathered::default()).and_then(|()| group.barrier())
+        });
+        let words = "the number of bytes is 100 there and at most 99 here";
+        assert!(errors[0].to_string().contains(words), "{how}: {errors:?}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::replicas;
 use super::report::{StageTimes, StepReport};
 use super::{Mean, Options};
 use crate::exchange::{Lane, Route, Situation, verdict};
-use crate::group::{Gathered, Group, Mark, Traffic};
+use crate::group::{Algorithm, Gathered, Group, Mark, Traffic};
 use crate::kernels::{Cpu, Kernels};
 use crate::memory::{Progress, State};
 use crate::pipeline::Report;
@@ -95,7 +95,7 @@ impl Engine {
     /// This rank's samples against the mean over all ranks.
     fn share(&mut self) -> Result<f32> {
         let mut gathered = Gathered::default();
-        self.group.all_gather(&self.samples.to_le_bytes(), 8, &mut gathered)?;
+        self.group.all_gather(&self.samples.to_le_bytes(), 8, Algorithm::Tree, &mut gathered)?;
         let samples = |bytes: &[u8]| bytes.try_into().map_or(f64::NAN, f64::from_le_bytes);
         let total: f64 = gathered.iter().map(samples).sum();
         if total.is_finite() && total > 0.0 && gathered.iter().all(|bytes| samples(bytes) >= 0.0) {
@@ -238,7 +238,7 @@ fn agree_on(group: &mut dyn Group, told: &[(&'static str, String)]) -> Result<u3
     let mine: Vec<&str> = told.iter().map(|(_, value)| value.as_str()).collect();
     let mine = mine.join("\n");
     let mut gathered = Gathered::default();
-    group.all_gather(mine.as_bytes(), MOST, &mut gathered)?;
+    group.all_gather(mine.as_bytes(), MOST, Algorithm::Tree, &mut gathered)?;
     for (rank, theirs) in gathered.iter().enumerate() {
         let theirs = String::from_utf8_lossy(theirs);
         let mut lines = theirs.split('\n');

@@ -1,6 +1,6 @@
 //! A cheap proof that all ranks hold the same bits.
 
-use crate::group::{Gathered, Group};
+use crate::group::{Algorithm, Gathered, Group};
 use crate::{Error, Result};
 
 /// Compares a checksum of `vectors` between all ranks.
@@ -13,7 +13,7 @@ pub(super) fn compare<'a>(
     vectors.for_each(|vector| hasher.update(bytemuck::cast_slice(vector)));
     let mine = hasher.finalize().to_le_bytes();
     let mut gathered = Gathered::default();
-    group.all_gather(&mine, mine.len(), &mut gathered)?;
+    group.all_gather(&mine, mine.len(), Algorithm::Tree, &mut gathered)?;
     if gathered.iter().all(|other| other == gathered.of(0)) {
         return Ok(());
     }

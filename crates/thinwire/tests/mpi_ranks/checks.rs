@@ -96,7 +96,7 @@ fn messages(mut group: Mpi) -> String {
         for factor in [0, 1] {
             let length = |rank: usize| if factor == 0 { len } else { len / (rank + 1) * (rank % 3) };
             let message = |rank: usize| vec![rank as u8 + 1; length(rank)];
-            group.all_gather(&message(rank), 2 * len, &mut gathered).unwrap();
+            group.all_gather(&message(rank), 2 * len, Algorithm::Tree, &mut gathered).unwrap();
             assert!((0..size).all(|rank| gathered.of(rank) == message(rank)), "all-gather of {len}");
         }
         for (root, how) in (0..size).flat_map(|root| HOW.map(|how| (root, how))) {
@@ -120,7 +120,7 @@ fn messages(mut group: Mpi) -> String {
     let traffic = group.traffic();
     let mut bytes = traffic.sent.to_le_bytes().to_vec();
     bytes.extend(traffic.received.to_le_bytes());
-    group.all_gather(&bytes, 16, &mut gathered).unwrap();
+    group.all_gather(&bytes, 16, Algorithm::Tree, &mut gathered).unwrap();
     let sum = |at: usize| -> u64 {
         gathered.iter().map(|m| u64::from_le_bytes(m[at..at + 8].try_into().unwrap())).sum()
     };
@@ -144,7 +144,7 @@ fn long(mut group: Mpi) -> String {
     let message =
         |rank: usize| (0..(rank + 1) * 4_000_037).map(|i| (i * 13 + rank) as u8).collect::<Vec<u8>>();
     let mut gathered = Gathered::default();
-    group.all_gather(&message(rank), usize::MAX, &mut gathered).unwrap();
+    group.all_gather(&message(rank), usize::MAX, Algorithm::Ring, &mut gathered).unwrap();
     assert!((0..size).all(|rank| gathered.of(rank) == message(rank)));
     let mut mine = if rank == 1 { message(1) } else { Vec::new() };
     group.broadcast(1, &mut mine, usize::MAX, Algorithm::Ring).unwrap();

@@ -32,7 +32,11 @@ pub fn scenarios() -> Vec<Scenario> {
         ),
         scenario(
             "another collective",
-            |group| against_a_barrier(group, |group| group.all_gather(b"x", 1, &mut Gathered::default())),
+            |group| {
+                against_a_barrier(group, |group| {
+                    group.all_gather(b"x", 1, Algorithm::Tree, &mut Gathered::default())
+                })
+            },
             |found| {
                 let words = "the collective is all-gather there and barrier here";
                 named(found, words, "the collective is barrier there and all-gather here")
@@ -104,7 +108,9 @@ fn over_the_limit(group: Mpi) -> String {
     // Only rank 0 refuses; the others hear of it.
     let limit = if group.rank() == 0 { 99 } else { 100 };
     end(group, |group| {
-        group.all_gather(&[0; 100], limit, &mut Gathered::default()).and_then(|()| group.barrier())
+        group
+            .all_gather(&[0; 100], limit, Algorithm::Tree, &mut Gathered::default())
+            .and_then(|()| group.barrier())
     })
 }
 

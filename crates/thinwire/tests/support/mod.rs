@@ -5,7 +5,7 @@
 
 use std::net::TcpListener;
 
-use thinwire::group::{Gathered, Group, Secret, SharedGroup, Tcp, TcpSettings};
+use thinwire::group::{Algorithm, Gathered, Group, Secret, SharedGroup, Tcp, TcpSettings};
 use thinwire::memory::State;
 use thinwire::synchronizer::{Layout, Mean, Options};
 use thinwire::{Bucket, Synchronizer};
@@ -128,7 +128,7 @@ fn check_k(report: &thinwire::pipeline::Report, method: &str, what: &str, size: 
 pub fn check_equal(group: &SharedGroup, values: &[f32], what: &str) {
     let mut gathered = Gathered::default();
     let sum = values.iter().fold(0u64, |sum, x| sum.rotate_left(5).wrapping_mul(31) ^ x.to_bits() as u64);
-    group.clone().all_gather(&sum.to_le_bytes(), 8, &mut gathered).expect(what);
+    group.clone().all_gather(&sum.to_le_bytes(), 8, Algorithm::Tree, &mut gathered).expect(what);
     assert!(gathered.iter().all(|other| other == gathered.of(0)), "{what}: replicas differ");
 }
 
@@ -156,7 +156,7 @@ fn check_nothing_is_lost(
     let pairs: Vec<f32> = at.iter().flat_map(|&i| [before[i] + gradient[i], after[i]]).collect();
     let mut gathered = Gathered::default();
     let bytes: Vec<u8> = pairs.iter().flat_map(|x| x.to_le_bytes()).collect();
-    group.clone().all_gather(&bytes, bytes.len(), &mut gathered).expect(what);
+    group.clone().all_gather(&bytes, bytes.len(), Algorithm::Ring, &mut gathered).expect(what);
     let number =
         |bytes: &[u8], i: usize| f32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap()) as f64;
     for (place, &i) in at.iter().enumerate() {

@@ -30,7 +30,7 @@ pub struct Arguments {
         default_value = "all-reduce,all-gather,broadcast,barrier"
     )]
     what: Vec<What>,
-    /// Algorithms of all-reduce and broadcast
+    /// Algorithms; an all-gather by tree goes straight from each rank to each
     #[arg(long, value_delimiter = ',', default_value = "ring,tree")]
     algorithms: Vec<Algorithm>,
     /// Bytes: of the vector that is summed, or of each rank's message
@@ -84,8 +84,8 @@ fn cases(arguments: &Arguments) -> Vec<Case> {
     let mut cases = Vec::new();
     for &what in &arguments.what {
         let algorithms: Vec<Option<Algorithm>> = match what {
-            What::AllReduce | What::Broadcast => arguments.algorithms.iter().copied().map(Some).collect(),
-            What::AllGather | What::Barrier => vec![None],
+            What::Barrier => vec![None],
+            _ => arguments.algorithms.iter().copied().map(Some).collect(),
         };
         let sizes = if what == What::Barrier { &[0][..] } else { &arguments.sizes[..] };
         for &bytes in sizes {
@@ -160,7 +160,7 @@ impl Bench {
         let algorithm = algorithm.unwrap_or(Algorithm::Ring);
         match what {
             What::AllReduce => group.all_reduce(Sum::F32(&mut self.values), algorithm),
-            What::AllGather => group.all_gather(&self.message, bytes, &mut self.gathered),
+            What::AllGather => group.all_gather(&self.message, bytes, algorithm, &mut self.gathered),
             What::Broadcast => group.broadcast(0, &mut self.message, bytes, algorithm),
             What::Barrier => group.barrier(),
         }
@@ -178,7 +178,7 @@ fn agree(group: &mut dyn Group, wanted: f64) -> thinwire::Result<usize> {
 pub(super) fn slowest(group: &mut dyn Group, mine: &[f64]) -> thinwire::Result<Vec<f64>> {
     let bytes: Vec<u8> = mine.iter().flat_map(|time| time.to_le_bytes()).collect();
     let mut gathered = Gathered::default();
-    group.all_gather(&bytes, bytes.len(), &mut gathered)?;
+    group.all_gather(&bytes, bytes.len(), Algorithm::Tree, &mut gathered)?;
     let mut slowest = mine.to_vec();
     for theirs in gathered.iter() {
         for (most, time) in slowest.iter_mut().zip(theirs.as_chunks().0) {

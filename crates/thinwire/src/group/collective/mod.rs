@@ -7,6 +7,7 @@
 pub(super) mod cast;
 pub(super) mod gather;
 pub(super) mod ring;
+pub(super) mod ring_gather;
 pub(super) mod tree;
 
 /// One rank's part in a collective. Sources and targets are numbered by their place in the lists.

@@ -9,6 +9,7 @@ use super::collective::Scratch;
 use super::collective::cast::Cast;
 use super::collective::gather::Gather;
 use super::collective::ring::RingSum;
+use super::collective::ring_gather::RingGather;
 use super::collective::tree::TreeSum;
 use super::envelope::Operation;
 use super::wire::{Interest, Note, Wire};
@@ -31,7 +32,7 @@ pub struct Mesh<W> {
     outgoing: Vec<Outgoing>,
     incoming: Vec<Incoming>,
     interest: Interest,
-    none: Gathered,
+    small: Gathered,
 }
 
 impl<W: Wire> Mesh<W> {
@@ -47,7 +48,7 @@ impl<W: Wire> Mesh<W> {
             outgoing: Vec::new(),
             incoming: Vec::new(),
             interest: Interest::default(),
-            none: Gathered::default(),
+            small: Gathered::default(),
         }
     }
 
@@ -112,10 +113,25 @@ impl<W: Wire> Group for Mesh<W> {
         result
     }
 
-    fn all_gather(&mut self, mine: &[u8], limit: usize, gathered: &mut Gathered) -> Result<()> {
+    fn all_gather(
+        &mut self,
+        mine: &[u8],
+        limit: usize,
+        how: Algorithm,
+        gathered: &mut Gathered,
+    ) -> Result<()> {
         let (rank, size) = (self.rank(), self.size());
         let messages = gathered.begin(size);
-        self.collective(Operation::Gather, &mut Gather::new(mine, limit, messages, rank))
+        match how {
+            Algorithm::Tree => {
+                self.collective(Operation::DirectGather, &mut Gather::new(mine, limit, messages, rank))
+            }
+            Algorithm::Ring => {
+                let lengths = self.lengths(mine.len(), limit)?;
+                let mut plan = RingGather::new(mine, &lengths, messages, rank);
+                self.collective(Operation::RingGather, &mut plan)
+            }
+        }
     }
 
     fn broadcast(&mut self, root: usize, message: &mut Vec<u8>, limit: usize, how: Algorithm) -> Result<()> {
@@ -130,9 +146,9 @@ impl<W: Wire> Group for Mesh<W> {
 
     fn barrier(&mut self) -> Result<()> {
         let (rank, size) = (self.rank(), self.size());
-        let mut none = std::mem::take(&mut self.none);
+        let mut none = std::mem::take(&mut self.small);
         let result = self.collective(Operation::Barrier, &mut Gather::new(&[], 0, none.begin(size), rank));
-        self.none = none;
+        self.small = none;
         result
     }
 
@@ -149,6 +165,37 @@ impl<W: Wire> Group for Mesh<W> {
 }
 
 impl<W: Wire> Mesh<W> {
+    /// How long everybody's message is, none longer than `limit`.
+    fn lengths(&mut self, mine: usize, limit: usize) -> Result<Vec<usize>> {
+        let mut told = std::mem::take(&mut self.small);
+        let (rank, size) = (self.rank(), self.size());
+        let mine = (mine as u64).to_le_bytes();
+        let result = self
+            .collective(Operation::DirectGather, &mut Gather::new(&mine, mine.len(), told.begin(size), rank));
+        let lengths = told.iter().enumerate().map(|(rank, length)| self.length_of(rank, length, limit));
+        let lengths = result.and_then(|()| lengths.collect::<Result<Vec<usize>>>());
+        self.small = told;
+        lengths.inspect_err(|error| {
+            if let (Error::Disagreement { rank, .. }, None) = (error, &self.lost) {
+                self.give_up(*rank, error.clone());
+            }
+        })
+    }
+
+    fn length_of(&self, rank: usize, told: &[u8], limit: usize) -> Result<usize> {
+        let length = told.try_into().map_or(u64::MAX, u64::from_le_bytes);
+        if length <= limit as u64 {
+            return Ok(length as usize);
+        }
+        Err(Error::Disagreement {
+            rank,
+            step: self.mark.step,
+            field: "the number of bytes",
+            found: length.to_string(),
+            expected: format!("at most {limit}"),
+        })
+    }
+
     fn check_lost(&self) -> Result<()> {
         match &self.lost {
             None => Ok(()),

@@ -206,10 +206,21 @@ impl Group for Mpi {
         })
     }
 
-    fn all_gather(&mut self, mine: &[u8], limit: usize, gathered: &mut Gathered) -> Result<()> {
+    fn all_gather(
+        &mut self,
+        mine: &[u8],
+        limit: usize,
+        how: Algorithm,
+        gathered: &mut Gathered,
+    ) -> Result<()> {
         let size = self.size();
         let messages = gathered.begin(size);
-        self.collective(Operation::Gather, mine.len(), |group, envelope| {
+        // MPI chooses the way; but the ranks must agree on what they asked for.
+        let operation = match how {
+            Algorithm::Ring => Operation::RingGather,
+            Algorithm::Tree => Operation::DirectGather,
+        };
+        self.collective(operation, mine.len(), |group, envelope| {
             group.check_lengths(envelope, 0..size, 0..=limit)?;
             group.gather(mine, messages)
         })

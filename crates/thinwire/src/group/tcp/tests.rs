@@ -70,7 +70,7 @@ fn everything(group: &mut impl Group) -> Vec<Results> {
         let mut half: Vec<half::f16> = vector(rank, length).into_iter().map(half::f16::from_f32).collect();
         group.all_reduce(Sum::F16(&mut half), how).unwrap();
         let mut gathered = Gathered::default();
-        group.all_gather(&vec![rank as u8; rank * length], size * length, &mut gathered).unwrap();
+        group.all_gather(&vec![rank as u8; rank * length], size * length, how, &mut gathered).unwrap();
         let root = length % size;
         let mut message = if rank == root { vec![7; 3 * length] } else { vec![] };
         group.broadcast(root, &mut message, 3 * length, how).unwrap();

@@ -123,7 +123,7 @@ fn a_length_that_is_too_long_takes_no_memory() {
     envelope[39] = 0x10;
     data.write_all(&envelope).unwrap();
     let mut gathered = Gathered::default();
-    let error = group.all_gather(b"mine", 1000, &mut gathered).unwrap_err().to_string();
+    let error = group.all_gather(b"mine", 1000, Algorithm::Tree, &mut gathered).unwrap_err().to_string();
     assert!(error.contains("1152921504606846976 there and at most 1000"), "{error}");
     assert!(gathered.bytes() < 2000);
 }
