@@ -123,6 +123,10 @@ impl<W: Wire> Group for Mesh<W> {
         let (rank, size) = (self.rank(), self.size());
         let messages = gathered.begin(size);
         match how {
+            _ if size == 1 => {
+                messages[0].extend_from_slice(mine);
+                self.check_lost()
+            }
             Algorithm::Tree => {
                 self.collective(Operation::DirectGather, &mut Gather::new(mine, limit, messages, rank))
             }
