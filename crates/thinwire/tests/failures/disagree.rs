@@ -63,7 +63,7 @@ pub fn scenarios() -> Vec<Scenario> {
                 let name = format!("rank {ODD}");
                 judge::all_but(&ranks.finish()?, None, |end| {
                     judge::says(end, words)?;
-                    judge::says(end, &["step ", &name])
+                    judge::says(end, &["step ", if end.rank == ODD { "rank " } else { &name }])
                 })
             }
         }));

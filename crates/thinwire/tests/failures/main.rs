@@ -5,6 +5,7 @@
 //! behind `--` picks scenarios by name. Those that need root, for network namespaces of their own, run with
 //! `cargo test -p thinwire --test failures -- --ignored`.
 
+mod abandon;
 mod cut;
 mod disagree;
 mod freeze;
@@ -33,6 +34,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
+    /// A scenario; its result says what was not as it should be.
     pub fn new(
         name: impl Into<String>,
         run: impl Fn() -> Result<(), String> + Send + Sync + 'static,
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         cut::scenarios()
     } else {
         let all = [
+            abandon::scenarios(),
             kill::scenarios(),
             freeze::scenarios(),
             strangers::scenarios(),

@@ -41,6 +41,8 @@ pub struct Part {
     /// Stops before it joins.
     pub freeze_first: bool,
     pub sabotage: Option<Sabotage>,
+    /// Gives the group up between two buckets of the first step.
+    pub abandon: Option<String>,
 }
 
 impl Part {
@@ -58,6 +60,7 @@ impl Part {
             half_join: None,
             freeze_first: false,
             sabotage: None,
+            abandon: None,
         }
     }
 }
@@ -133,8 +136,11 @@ fn run(part: &Part, memory_before: &mut Option<u64>) -> Result<()> {
     let begun = Instant::now();
     for _ in 0..part.steps {
         if part.background {
-            // The last bucket first, as a backward pass would have them.
-            for bucket in (0..part.buckets).rev() {
+            for bucket in 0..part.buckets {
+                if let (1, Some(reason)) = (bucket, &part.abandon) {
+                    std::thread::sleep(Duration::from_millis(100));
+                    synchronizer.abandon(reason);
+                }
                 synchronizer.submit(bucket, gradients[bucket].clone(), weights.get(bucket).cloned())?;
             }
             synchronizer.wait()?;

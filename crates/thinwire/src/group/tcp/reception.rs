@@ -3,7 +3,7 @@
 //! Every caller gets a short-lived thread and a short time to say who it is, so one that says nothing, or dribbles,
 //! holds up nobody. Those that introduce themselves properly are handed on; all others are refused and logged.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,8 @@ use super::secure::Identity;
 /// How long a caller may take to introduce itself.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Callers that are listened to at once; others are dropped, and will call again if they are ranks.
+/// Callers that are listened to at once. One more, and the oldest is hung up on: a rank introduces itself in a moment,
+/// so that is one who says nothing, and if it is a rank after all, it calls again.
 const MOST_CALLERS: usize = 64;
 
 /// One who has introduced itself.
@@ -36,12 +37,24 @@ struct Desk {
     size: usize,
     identity: Option<Arc<Identity>>,
     /// Callers that have not introduced themselves yet, to be hung up on at the end.
-    talking: Mutex<HashMap<u64, TcpStream>>,
+    talking: Mutex<BTreeMap<u64, TcpStream>>,
 }
 
 impl Desk {
-    fn talking(&self) -> MutexGuard<'_, HashMap<u64, TcpStream>> {
+    fn talking(&self) -> MutexGuard<'_, BTreeMap<u64, TcpStream>> {
         self.talking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a caller that is listened to from now on, and makes room for it.
+    fn take_on(&self, number: u64, stream: TcpStream) {
+        let mut talking = self.talking();
+        if talking.len() >= MOST_CALLERS
+            && let Some((_, oldest)) = talking.pop_first()
+        {
+            // Its thread ends with the connection, and logs it.
+            let _ = oldest.shutdown(Shutdown::Both);
+        }
+        talking.insert(number, stream);
     }
 
     /// Listens to one caller.
@@ -126,11 +139,9 @@ fn receive_callers(listener: &TcpListener, desk: &Desk, bell: &Bell, callers: &S
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             };
-            let (Ok(copy), true) = (stream.try_clone(), desk.talking().len() < MOST_CALLERS) else {
-                tracing::warn!(%from, "a caller was dropped: {MOST_CALLERS} others have not introduced themselves yet");
-                continue;
-            };
-            desk.talking().insert(number, copy);
+            // Without a file left for it there is none for the rest of the call either.
+            let Ok(copy) = stream.try_clone() else { continue };
+            desk.take_on(number, copy);
             let talk = move || {
                 let caller = desk.listen(stream, from);
                 desk.talking().remove(&number);
