@@ -71,12 +71,13 @@ impl<W: Wire> Mesh<W> {
     }
 
     fn drive(&mut self, envelope: Envelope, plan: &mut impl Plan) -> Result<(), Trouble> {
-        let mut watch = Watch::begin(self.deadline);
+        let mut watch = Watch::begin(self.deadline, Some(envelope), self.before);
         loop {
             // The deadline is over when nothing is there after it, however late this process was to look.
             let looked = Instant::now();
             let moved = self.push(envelope, plan)? + self.pull(envelope, plan)?;
             if self.incoming.iter().all(Incoming::is_finished) && self.outgoing.iter().all(|o| o.finished) {
+                self.before = Some(envelope);
                 return Ok(());
             }
             if moved > 0 {
