@@ -72,7 +72,11 @@ impl Arguments {
         }
         match self.backend {
             Backend::Local => {
-                let results = Local::run(self.ranks, |group| work(SharedGroup::new(group)));
+                let deadline = self.settings.for_ranks(self.ranks)?.deadline;
+                let results = Local::run(self.ranks, |mut group| {
+                    group.set_deadline(deadline);
+                    work(SharedGroup::new(group))
+                });
                 for (rank, result) in results.into_iter().enumerate() {
                     let value = result.with_context(|| format!("rank {rank}"))?;
                     if rank == 0 {
@@ -90,7 +94,7 @@ impl Arguments {
                 })
             }
             Backend::Tcp => {
-                let group = Tcp::from_environment()?;
+                let group = Tcp::join(&self.settings.of_this_rank()?)?;
                 let first = group.rank() == 0;
                 let value = work(SharedGroup::new(group))?;
                 if first { show(value) } else { Ok(()) }
