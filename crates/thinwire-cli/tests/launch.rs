@@ -57,7 +57,10 @@ fn collectives_are_measured_on_ranks_of_every_kind() {
     for backend in ["tcp", "local"] {
         let words = format!("bench collective -n 3 --sizes 4kB --repeats 5 --backend {backend}");
         let (outcome, rows) = rows(&Folder::new().json(&words).to_string());
-        assert_eq!((rows, outcome["ranks"].as_u64(), outcome["backend"].as_str()), (6, Some(3), Some(backend)));
+        assert_eq!(
+            (rows, outcome["ranks"].as_u64(), outcome["backend"].as_str()),
+            (6, Some(3), Some(backend))
+        );
         let all_measured = outcome["rows"].as_array().unwrap().iter().all(|row| row["repeats"] == 5);
         assert!(all_measured, "{outcome}");
     }

@@ -9,6 +9,8 @@ use start::Settings;
 
 /// Where the ranks are.
 #[derive(Debug, Clone, clap::Args)]
+// A group would have the name of the one it becomes a part of, and clap panics.
+#[group(skip)]
 pub struct Arguments {
     /// How many ranks to start on this machine; not needed where RANK and WORLD_SIZE or mpirun say so
     #[arg(short = 'n', long, default_value_t = 4)]

@@ -141,14 +141,16 @@ pub fn start(ranks: usize, settings: &Settings, command: impl Fn(usize) -> Comma
 /// Which ranks failed, and how. One that was killed comes first: the others have ended because of it.
 fn describe(mut failed: Vec<(usize, ExitStatus)>) -> String {
     failed.sort_by_key(|(_, status)| status.signal().is_none());
-    let mut ways: Vec<(ExitStatus, Vec<String>)> = Vec::new();
+    let mut ways: Vec<(ExitStatus, Vec<usize>)> = Vec::new();
     for (rank, status) in failed {
         match ways.iter_mut().find(|(other, _)| *other == status) {
-            Some((_, ranks)) => ranks.push(rank.to_string()),
-            None => ways.push((status, vec![rank.to_string()])),
+            Some((_, ranks)) => ranks.push(rank),
+            None => ways.push((status, vec![rank])),
         }
     }
-    let way = |(status, ranks): (ExitStatus, Vec<String>)| {
+    let way = |(status, mut ranks): (ExitStatus, Vec<usize>)| {
+        ranks.sort_unstable();
+        let ranks: Vec<String> = ranks.iter().map(usize::to_string).collect();
         let word = if ranks.len() == 1 { "rank" } else { "ranks" };
         format!("{word} {} ended with {status}", ranks.join(", "))
     };

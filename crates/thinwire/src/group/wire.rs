@@ -88,9 +88,10 @@ impl Note {
     /// The note as bytes: kind, length of the rest, the rest.
     pub fn to_bytes(&self) -> Vec<u8> {
         let (kind, mut rest) = match self {
-            Note::Waiting { at, on } => {
-                (1u8, at.iter().copied().chain(on.iter().flat_map(|rank| rank.to_le_bytes())).collect::<Vec<u8>>())
-            }
+            Note::Waiting { at, on } => (
+                1u8,
+                at.iter().copied().chain(on.iter().flat_map(|rank| rank.to_le_bytes())).collect::<Vec<u8>>(),
+            ),
             Note::GaveUp { culprit, reason } => (2, [&culprit.to_le_bytes(), reason.as_bytes()].concat()),
         };
         rest.truncate(Note::MOST);

@@ -103,15 +103,20 @@ fn joining() -> Vec<Scenario> {
         }));
     }
     for victim in [1, 3] {
-        all.push(Scenario::new(format!("kill: rank {victim} when it was told where the others are"), move || {
-            let mut ranks = Ranks::new();
-            let half_join = |rank| Some(raw::VERSION).filter(|_| rank == victim);
-            ranks.start_all(|rank| Part { half_join: half_join(rank), ..Part::of("topk") })?;
-            let ends = ranks.finish()?;
-            judge::was_killed(&ends, victim)?;
-            let name = format!("rank {victim}");
-            judge::all_but(&ends, Some(victim), |end| judge::says(end, &["could not join the group", &name]))
-        }));
+        all.push(Scenario::new(
+            format!("kill: rank {victim} when it was told where the others are"),
+            move || {
+                let mut ranks = Ranks::new();
+                let half_join = |rank| Some(raw::VERSION).filter(|_| rank == victim);
+                ranks.start_all(|rank| Part { half_join: half_join(rank), ..Part::of("topk") })?;
+                let ends = ranks.finish()?;
+                judge::was_killed(&ends, victim)?;
+                let name = format!("rank {victim}");
+                judge::all_but(&ends, Some(victim), |end| {
+                    judge::says(end, &["could not join the group", &name])
+                })
+            },
+        ));
     }
     all
 }

@@ -11,8 +11,7 @@ fn lies(method: &str, liar: usize, call: usize, lie: Lie, words: &'static str) -
     let name = format!("lie: {method}, rank {liar} sends {lie:?} in collective {call}");
     let part = Part { elements: 20_000, ..Part::of(method) };
     Scenario::new(name, move || {
-        let sabotage =
-            Sabotage { step: Some(STEP), call, moment: Moment::Before, deed: Deed::Send(lie) };
+        let sabotage = Sabotage { step: Some(STEP), call, moment: Moment::Before, deed: Deed::Send(lie) };
         let ends = sabotaged(part.clone(), liar, sabotage)?.finish()?;
         let (step, rank) = (format!("step {STEP}: "), format!("rank {liar} {words}"));
         judge::all_but(&ends, Some(liar), |end| judge::says(end, &[&step, &rank]))

@@ -19,8 +19,7 @@ pub fn greeting(version: u16, secret: bool) -> Vec<u8> {
 /// A call of `rank`, without a secret, that wants to join and can itself be called at `port`.
 pub fn join_call(version: u16, rank: u32, size: u32, port: u16) -> Vec<u8> {
     let address = [&Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets()[..], &port.to_le_bytes()].concat();
-    let hello =
-        [&[1][..], &rank.to_le_bytes(), &size.to_le_bytes(), &0u64.to_le_bytes(), &address].concat();
+    let hello = [&[1][..], &rank.to_le_bytes(), &size.to_le_bytes(), &0u64.to_le_bytes(), &address].concat();
     [greeting(version, false), vec![1, hello.len() as u8, 0], hello].concat()
 }
 

@@ -177,7 +177,9 @@ impl Lie {
     /// What is sent instead of `truth`, which is a frame in some collectives.
     fn told(self, truth: &[u8], limit: usize) -> Vec<u8> {
         match self {
-            Lie::Noise => (0..truth.len() as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect(),
+            Lie::Noise => {
+                (0..truth.len() as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+            }
             Lie::Half => truth[..truth.len() / 2].to_vec(),
             Lie::Nothing => vec![],
             Lie::TooLong => vec![7; limit + 1],

@@ -16,7 +16,9 @@ pub fn scenarios() -> Vec<Scenario> {
     ];
     for secret in [None, Some("hush")] {
         let with = if secret.is_some() { "with" } else { "without" };
-        all.push(Scenario::new(format!("strangers: noise and halves, {with} a secret"), move || noise(secret)));
+        all.push(Scenario::new(format!("strangers: noise and halves, {with} a secret"), move || {
+            noise(secret)
+        }));
     }
     for (what, secret, words) in [
         ("a wrong secret", Some("Hush"), "its secret is not that of this group"),

@@ -76,8 +76,7 @@ impl Compressor {
         }
         for ((section, unit), agreed) in frame.sections().zip(units.iter()).zip(&mut message.agreed) {
             let (place, whole) = ((section.start(), section.universe()), unit.universe());
-            if place != (whole.start as u32, whole.len() as u32)
-                || *section.value_form() != ValueForm::Absent
+            if place != (whole.start as u32, whole.len() as u32) || *section.value_form() != ValueForm::Absent
             {
                 return Err(Error::BadField {
                     field: "proposal",
