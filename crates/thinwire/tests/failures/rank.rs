@@ -136,12 +136,12 @@ fn run(part: &Part, memory_before: &mut Option<u64>) -> Result<()> {
     let begun = Instant::now();
     for _ in 0..part.steps {
         if part.background {
-            for bucket in 0..part.buckets {
+            for (bucket, gradient) in gradients.iter().enumerate() {
                 if let (1, Some(reason)) = (bucket, &part.abandon) {
                     std::thread::sleep(Duration::from_millis(100));
                     synchronizer.abandon(reason);
                 }
-                synchronizer.submit(bucket, gradients[bucket].clone(), weights.get(bucket).cloned())?;
+                synchronizer.submit(bucket, gradient.clone(), weights.get(bucket).cloned())?;
             }
             synchronizer.wait()?;
         } else {
