@@ -7,7 +7,7 @@ use half::{bf16, f16};
 use super::*;
 
 const SIZES: [usize; 8] = [1, 2, 3, 4, 5, 7, 8, 16];
-const LENGTHS: [usize; 7] = [0, 1, 2, 3, 17, 1000, 300_007];
+const LENGTHS: [usize; 8] = [0, 1, 2, 3, 17, 1000, 300_007, 3_000_001];
 const HOW: [Algorithm; 2] = [Algorithm::Ring, Algorithm::Tree];
 
 fn vector(rank: usize, len: usize) -> Vec<f32> {

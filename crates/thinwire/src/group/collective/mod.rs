@@ -50,6 +50,7 @@ impl Default for Scratch {
 }
 
 impl Scratch {
+    /// Over loopback, 64 KiB to 1 MiB differ by less than a tenth in the time of a ring sum of 100 MB.
     pub const BYTES: usize = 256 << 10;
 
     pub fn bytes(&mut self) -> &mut [u8] {

@@ -5,6 +5,9 @@
 //! in the others it takes it as it is. What is sent in a round is what came in the round before, so a byte goes
 //! on as soon as it has been added: the rounds are one long stream. Each chunk is summed in one order, by one
 //! rank after the other, and the last one's result goes to everybody: all ranks hold the same bits.
+//!
+//! A long vector is summed block after block in the same stream. What came in one round is then still in the cache
+//! when it is sent in the next.
 
 use std::ops::Range;
 
@@ -17,6 +20,8 @@ pub(in crate::group) struct RingSum<'a> {
     scratch: &'a mut Scratch,
     rank: usize,
     size: usize,
+    /// Bytes of every block but the last.
+    block: usize,
     left: [usize; 1],
     right: [usize; 1],
     /// What has come and been dealt with: whole rounds, and bytes of the one that is under way.
@@ -24,6 +29,10 @@ pub(in crate::group) struct RingSum<'a> {
     /// Bytes of an element that is not whole yet, at the front of the scratch space.
     torn: usize,
 }
+
+/// Bytes of a chunk of a long vector. Over loopback a sum of 100 MB takes 0.8 of the time that it takes in one
+/// block; a quarter or four times of it are as good.
+const CHUNK: usize = 512 << 10;
 
 impl<'a> RingSum<'a> {
     pub fn new(
@@ -34,27 +43,42 @@ impl<'a> RingSum<'a> {
         size: usize,
     ) -> RingSum<'a> {
         let (left, right) = ([(rank + size - 1) % size], [(rank + 1) % size]);
-        let mut plan = RingSum { values, precision, scratch, rank, size, left, right, done: (0, 0), torn: 0 };
+        let (block, done) = (size * CHUNK, (0, 0));
+        let mut plan = RingSum { values, precision, scratch, rank, size, block, left, right, done, torn: 0 };
         plan.skip_empty_rounds();
         plan
     }
 
-    fn rounds(&self) -> usize {
+    fn rounds_of_a_block(&self) -> usize {
         2 * (self.size - 1)
+    }
+
+    fn rounds(&self) -> usize {
+        self.values.len().div_ceil(self.block) * self.rounds_of_a_block()
     }
 
     /// The bytes sent by `rank` in a round.
     fn chunk(&self, rank: usize, round: usize) -> Range<usize> {
-        let number = (rank + 2 * self.size - round) % self.size;
-        let elements = self.values.len() / self.precision.width();
-        let at = |number: usize| (number as u128 * elements as u128 / self.size as u128) as usize;
-        at(number) * self.precision.width()..at(number + 1) * self.precision.width()
+        let start = round / self.rounds_of_a_block() * self.block;
+        let length = self.block.min(self.values.len() - start);
+        let number = (rank + 2 * self.size - round % self.rounds_of_a_block()) % self.size;
+        let width = self.precision.width();
+        let at = |number: usize| start + number * (length / width) / self.size * width;
+        at(number)..at(number + 1)
+    }
+
+    /// Whether what comes in a round is to be added, and not yet the result.
+    fn adds(&self, round: usize) -> bool {
+        round % self.rounds_of_a_block() < self.size - 1
     }
 
     /// The round and the byte in it at a position of the stream that `rank` sends.
     fn locate(&self, rank: usize, position: u64) -> (usize, usize) {
-        let mut left = position as usize;
-        for round in 0..self.rounds() {
+        // In whole blocks every chunk has the same length.
+        let whole = (self.rounds_of_a_block() * CHUNK) as u64;
+        let blocks = (position / whole).min((self.values.len() / self.block) as u64);
+        let mut left = (position - blocks * whole) as usize;
+        for round in blocks as usize * self.rounds_of_a_block()..self.rounds() {
             let length = self.chunk(rank, round).len();
             if left < length {
                 return (round, left);
@@ -65,7 +89,10 @@ impl<'a> RingSum<'a> {
     }
 
     fn stream(&self, rank: usize) -> u64 {
-        (0..self.rounds()).map(|round| self.chunk(rank, round).len() as u64).sum()
+        let blocks = self.values.len() / self.block;
+        let whole = (blocks * self.rounds_of_a_block() * CHUNK) as u64;
+        let rest = blocks * self.rounds_of_a_block()..self.rounds();
+        whole + rest.map(|round| self.chunk(rank, round).len() as u64).sum::<u64>()
     }
 
     fn skip_empty_rounds(&mut self) {
@@ -106,10 +133,9 @@ impl Plan for RingSum<'_> {
             return &[];
         }
         let chunk = self.chunk(self.rank, round);
-        // A round sends what the round before has brought.
+        // A round sends what the round before has brought, but for the first of a block.
         let ready = match round {
-            0 => chunk.len(),
-            round if self.done.0 >= round => chunk.len(),
+            round if round % self.rounds_of_a_block() == 0 || self.done.0 >= round => chunk.len(),
             round if self.done.0 + 1 == round => self.done.1,
             _ => 0,
         };
@@ -123,7 +149,7 @@ impl Plan for RingSum<'_> {
         }
         let chunk = self.chunk(self.left[0], round);
         let left = chunk.len() - at - self.torn;
-        if round < self.size - 1 {
+        if self.adds(round) {
             let room = &mut self.scratch.bytes()[self.torn..];
             let length = room.len().min(left);
             &mut room[..length]
@@ -135,7 +161,7 @@ impl Plan for RingSum<'_> {
     fn arrived(&mut self, _source: usize, _position: u64, count: usize) {
         let (round, at) = self.done;
         let chunk = self.chunk(self.left[0], round);
-        if round < self.size - 1 {
+        if self.adds(round) {
             let held = self.torn + count;
             let whole = held / self.precision.width() * self.precision.width();
             let scratch = self.scratch.bytes();

@@ -20,12 +20,20 @@ pub(super) struct Connection {
 /// What a closed connection is called in errors.
 pub(super) const CLOSED: &str = "it closed the connection";
 
+/// What the system holds for a peer on the same machine. With the sizes it chooses by itself, made for long ways,
+/// the bytes have left the processor's cache before they are read: a ring sum of 100 MB by four ranks on two cores
+/// takes 1.2 to 1.4 times as long. Peers on other machines keep those sizes, which grow with the distance.
+const NEAR_BUFFER: usize = 256 << 10;
+
 impl Connection {
     pub fn new(stream: TcpStream, seal: Option<Seal>) -> std::io::Result<Connection> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(None)?;
         stream.set_write_timeout(None)?;
+        if stream.local_addr()?.ip() == stream.peer_addr()?.ip() {
+            socket2::SockRef::from(&stream).set_send_buffer_size(NEAR_BUFFER)?;
+        }
         Ok(Connection { stream, seal: seal.map(Box::new), lane: None, traffic: Traffic::default() })
     }
 

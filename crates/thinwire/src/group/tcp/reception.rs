@@ -20,8 +20,8 @@ use super::secure::Identity;
 /// How long a caller may take to introduce itself.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Callers that are listened to at once. One more, and the oldest is hung up on: a rank introduces itself in a moment,
-/// so that is one who says nothing, and if it is a rank after all, it calls again.
+/// Callers that are listened to at once. One more, and the one that has been silent for longest is hung up on: a
+/// rank introduces itself within milliseconds, and calls again if it was too slow.
 const MOST_CALLERS: usize = 64;
 
 /// One who has introduced itself.
@@ -43,18 +43,6 @@ struct Desk {
 impl Desk {
     fn talking(&self) -> MutexGuard<'_, BTreeMap<u64, TcpStream>> {
         self.talking.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes a caller that is listened to from now on, and makes room for it.
-    fn take_on(&self, number: u64, stream: TcpStream) {
-        let mut talking = self.talking();
-        if talking.len() >= MOST_CALLERS
-            && let Some((_, oldest)) = talking.pop_first()
-        {
-            // Its thread ends with the connection, and logs it.
-            let _ = oldest.shutdown(Shutdown::Both);
-        }
-        talking.insert(number, stream);
     }
 
     /// Listens to one caller.
@@ -139,9 +127,18 @@ fn receive_callers(listener: &TcpListener, desk: &Desk, bell: &Bell, callers: &S
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             };
-            // Without a file left for it there is none for the rest of the call either.
             let Ok(copy) = stream.try_clone() else { continue };
-            desk.take_on(number, copy);
+            let mut talking = desk.talking();
+            if talking.len() >= MOST_CALLERS
+                && let Some((_, silent)) = talking.pop_first()
+            {
+                tracing::warn!(
+                    "{MOST_CALLERS} callers have not introduced themselves; the first is hung up on"
+                );
+                let _ = silent.shutdown(Shutdown::Both);
+            }
+            talking.insert(number, copy);
+            drop(talking);
             let talk = move || {
                 let caller = desk.listen(stream, from);
                 desk.talking().remove(&number);

@@ -1,7 +1,7 @@
 //! Encrypted records in memory: plain bytes in, sealed bytes out, and back.
 //!
 //! A record is its length in two bytes and up to 65,535 bytes of ciphertext. Several are sealed before they go to
-//! the system and several are taken from it at once: on loopback that halves the cost of encryption.
+//! the system and several are taken from it at once, so that there is not a system call for each.
 
 use snow::TransportState;
 

@@ -113,9 +113,9 @@ fn silent_and_broken_callers_hold_up_nobody() {
 }
 
 #[test]
-fn more_callers_than_are_listened_to_are_dropped() {
+fn any_number_of_silent_callers_holds_up_nobody() {
     let mut kept = Vec::new();
-    bothered(|port| kept.extend((0..100).map(|_| dial(port))), None);
+    bothered(|port| kept.extend((0..200).map(|_| dial(port))), None);
 }
 
 fn error_of(group: Result<Tcp>) -> String {
