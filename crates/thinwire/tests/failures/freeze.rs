@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::kill::{LEADER, STEP, methods, sabotaged};
+use super::kill::{LEADER, SLOW, STEP, methods, sabotaged};
 use super::rank::Part;
 use super::saboteur::{Deed, Moment, Sabotage};
 use super::start::{Ranks, SIZE};
 use super::{Scenario, judge};
 
 pub fn scenarios() -> Vec<Scenario> {
-    let mut all = vec![while_joining()];
+    let mut all = vec![while_joining(), for_longer_than_its_own_deadline()];
     let places = [(0, Moment::Before), (LEADER, Moment::Inside), (2, Moment::After)];
     for (number, (method, _)) in methods().into_iter().enumerate() {
         let (victim, moment) = places[number % places.len()];
@@ -25,10 +25,31 @@ pub fn scenarios() -> Vec<Scenario> {
             ranks.signal(victim, Signal::CONT)?;
             let ends = ranks.finish()?;
             judge::blamed(&ends, victim, STEP - 1..=STEP + 1)?;
-            judge::all_but(&ends[victim..=victim], None, |end| judge::says(end, &["step"]))
+            // It has overslept, but it is the others who have given up, and it is told why.
+            let words = format!("because of rank {victim}: ");
+            judge::all_but(&ends[victim..=victim], None, |end| judge::says(end, &["step ", &words]))
         }));
     }
     all
+}
+
+/// What has come while a rank was stopped counts, though its own deadline is over when it looks.
+fn for_longer_than_its_own_deadline() -> Scenario {
+    Scenario::new("freeze: topk, rank 1 for longer than its own deadline, and all go on", || {
+        let mut ranks = Ranks::new();
+        ranks.variables = vec![("THINWIRE_DEADLINE", "15".into()), ("THINWIRE_LINK", SLOW.into())];
+        let part = Part { elements: 50_000, ..Part::of("topk") };
+        let sabotage = Sabotage { step: Some(STEP), call: 0, moment: Moment::Inside, deed: Deed::Freeze };
+        for rank in (0..SIZE).filter(|&rank| rank != 1) {
+            ranks.start(rank, &part, &[])?;
+        }
+        let part = Part { sabotage: Some(sabotage), ..part };
+        ranks.start(1, &part, &[("THINWIRE_DEADLINE", "2")])?;
+        ranks.wait_until_stopped(1)?;
+        std::thread::sleep(Duration::from_secs(3));
+        ranks.signal(1, Signal::CONT)?;
+        judge::all_but(&ranks.finish()?, None, judge::ended_well)
+    })
 }
 
 fn while_joining() -> Scenario {

@@ -15,7 +15,7 @@ pub const STEP: u64 = 1;
 pub const LEADER: usize = 1;
 
 /// A link slow enough for a rank to die in the midst of every collective.
-const SLOW: &str = "20mbit,30ms";
+pub const SLOW: &str = "20mbit,30ms";
 
 /// A method of each exchange, and how many collectives a step of it has with the comparison of the replicas.
 pub fn methods() -> Vec<(String, usize)> {

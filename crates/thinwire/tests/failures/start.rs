@@ -132,6 +132,19 @@ impl Ranks {
         Ok(())
     }
 
+    /// Waits until a rank has been stopped by a signal.
+    pub fn wait_until_stopped(&self, rank: usize) -> Result<(), String> {
+        let child = self.running[rank].as_ref().ok_or_else(|| format!("rank {rank} has ended"))?;
+        let file = format!("/proc/{}/status", child.id());
+        while !std::fs::read_to_string(&file).unwrap_or_default().contains("State:\tT") {
+            if self.begun.elapsed() > LIMIT {
+                return Err(format!("rank {rank} has not stopped: {}", self.said(rank)));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
     /// Waits for the ends of these ranks.
     pub fn wait_for(&mut self, ranks: &[usize]) -> Result<(), String> {
         loop {
