@@ -14,7 +14,12 @@ fn lies(method: &str, liar: usize, call: usize, lie: Lie, words: &'static str) -
         let sabotage = Sabotage { step: Some(STEP), call, moment: Moment::Before, deed: Deed::Send(lie) };
         let ends = sabotaged(part.clone(), liar, sabotage)?.finish()?;
         let (step, rank) = (format!("step {STEP}: "), format!("rank {liar} {words}"));
-        judge::all_but(&ends, Some(liar), |end| judge::says(end, &[&step, &rank]))
+        // The liar may be the first to find out, and tell the others.
+        let own_words = format!("rank {liar} gave up: {step}rank {liar} {UNUSABLE}");
+        judge::all_but(&ends, Some(liar), |end| {
+            judge::says(end, &[&step, &rank])
+                .or_else(|reason| judge::says(end, &[&own_words]).map_err(|_| reason))
+        })
     })
 }
 
