@@ -196,11 +196,11 @@ pub enum Error {
         expected: String,
     },
     /// Another rank gave the group up, and said why.
-    #[error("step {step}: rank {rank} gave up because of rank {culprit}: {reason}")]
+    #[error("step {step}: rank {rank} gave up{}: {reason}", because_of(*culprit, *rank))]
     PeerGaveUp {
         /// The rank that gave up.
         rank: usize,
-        /// The rank it named.
+        /// The rank whose fault it was, as far as the other knew; itself, if it gave the reason in words only.
         culprit: usize,
         /// The step this rank was in.
         step: u64,
@@ -308,6 +308,11 @@ pub enum Error {
         /// The system's words.
         reason: String,
     },
+}
+
+/// Whose fault it was that `rank` gave up; nothing if the reason has to say.
+fn because_of(culprit: usize, rank: usize) -> String {
+    if culprit == rank { String::new() } else { format!(" because of rank {culprit}") }
 }
 
 /// The result of every fallible function in this crate.

@@ -9,6 +9,8 @@ use start::Settings;
 
 /// Where the ranks are.
 #[derive(Debug, Clone, clap::Args)]
+// A group would have the name of the one it becomes a part of, and clap panics.
+#[group(skip)]
 pub struct Arguments {
     /// How many ranks to start on this machine; not needed where RANK and WORLD_SIZE or mpirun say so
     #[arg(short = 'n', long, default_value_t = 4)]
@@ -72,7 +74,11 @@ impl Arguments {
         }
         match self.backend {
             Backend::Local => {
-                let results = Local::run(self.ranks, |group| work(SharedGroup::new(group)));
+                let deadline = self.settings.for_ranks(self.ranks)?.deadline;
+                let results = Local::run(self.ranks, |mut group| {
+                    group.set_deadline(deadline);
+                    work(SharedGroup::new(group))
+                });
                 for (rank, result) in results.into_iter().enumerate() {
                     let value = result.with_context(|| format!("rank {rank}"))?;
                     if rank == 0 {
@@ -90,7 +96,7 @@ impl Arguments {
                 })
             }
             Backend::Tcp => {
-                let group = Tcp::from_environment()?;
+                let group = Tcp::join(&self.settings.of_this_rank()?)?;
                 let first = group.rank() == 0;
                 let value = work(SharedGroup::new(group))?;
                 if first { show(value) } else { Ok(()) }

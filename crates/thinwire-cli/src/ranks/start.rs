@@ -1,15 +1,20 @@
 //! Starts one process for each rank on this machine, and watches over them.
 
 use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use thinwire::group::TcpSettings;
 
 use crate::output;
 
 /// How often the processes are looked at.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// How much longer than the deadline the others get to end by themselves when a rank has failed.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// What the ranks are told beyond who they are.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -36,7 +41,46 @@ impl Settings {
         set("THINWIRE_LINK", self.link.clone());
         set("THINWIRE_SECRET_FILE", self.secret_file.clone());
         set("THINWIRE_DEADLINE", self.deadline.map(|seconds| seconds.to_string()));
+        set("THINWIRE_PORT", self.port.map(|port| port.to_string()));
         variables
+    }
+
+    /// The settings of this process, which is a rank: what its options say, and otherwise the environment.
+    pub fn of_this_rank(&self) -> thinwire::Result<TcpSettings> {
+        self.settings(|name| std::env::var(name).ok())
+    }
+
+    /// What each of `ranks` ranks that this process starts will find, so that a mistake is told once, and not by
+    /// each of them.
+    pub fn for_ranks(&self, ranks: usize) -> thinwire::Result<TcpSettings> {
+        self.settings(|name| match name {
+            "RANK" => Some("0".into()),
+            "WORLD_SIZE" => Some(ranks.to_string()),
+            "MASTER_ADDR" | "MASTER_PORT" => None,
+            name => std::env::var(name).ok(),
+        })
+    }
+
+    fn settings(&self, environment: impl Fn(&str) -> Option<String>) -> thinwire::Result<TcpSettings> {
+        let own = self.variables();
+        let lookup = |name: &str| {
+            let own = own.iter().find(|(own, _)| *own == name).map(|(_, value)| value.clone());
+            own.or_else(|| environment(name))
+        };
+        TcpSettings::from_lookup(lookup).map_err(|error| match error {
+            // Named as it was given.
+            thinwire::Error::BadSetting { name, found, expected } => {
+                let option = match name.as_str() {
+                    "THINWIRE_LINK" if self.link.is_some() => "--link",
+                    "THINWIRE_SECRET_FILE" if self.secret_file.is_some() => "--secret-file",
+                    "THINWIRE_DEADLINE" if self.deadline.is_some() => "--deadline",
+                    "THINWIRE_PORT" | "MASTER_PORT" if self.port.is_some() => "--port",
+                    name => name,
+                };
+                thinwire::Error::BadSetting { name: option.into(), found, expected }
+            }
+            other => other,
+        })
     }
 
     fn port(&self) -> Result<u16> {
@@ -51,6 +95,7 @@ impl Settings {
 /// Runs `command` once for each of `ranks` ranks and waits for all. When one fails the others get the time of
 /// the deadline to end by themselves, with an error that names it, and are then ended.
 pub fn start(ranks: usize, settings: &Settings, command: impl Fn(usize) -> Command) -> Result<()> {
+    let deadline = settings.for_ranks(ranks)?.deadline;
     let port = settings.port()?;
     let mut running = Running(Vec::new());
     for rank in 0..ranks {
@@ -67,30 +112,49 @@ pub fn start(ranks: usize, settings: &Settings, command: impl Fn(usize) -> Comma
         let child = started.with_context(|| format!("can't start {:?}", command.get_program()))?;
         running.0.push(Some(child));
     }
-    let grace =
-        Duration::from_secs_f64(settings.deadline.unwrap_or(30.0).clamp(0.0, 1e6)) + Duration::from_secs(5);
-    let mut failed: Option<(usize, ExitStatus, Instant)> = None;
+    let mut failed: Vec<(usize, ExitStatus)> = Vec::new();
+    let mut first_failure = None;
     loop {
         for (rank, slot) in running.0.iter_mut().enumerate() {
             let Some(child) = slot else { continue };
             if let Some(status) = child.try_wait().context("can't ask for the state of a process")? {
                 *slot = None;
-                if !status.success() && failed.is_none() {
-                    failed = Some((rank, status, Instant::now()));
+                if !status.success() {
+                    failed.push((rank, status));
+                    first_failure.get_or_insert_with(Instant::now);
                 }
             }
         }
         let left: Vec<String> = running.ranks().map(|rank| rank.to_string()).collect();
-        match failed {
-            Some((rank, status, _)) if left.is_empty() => bail!("rank {rank} ended with {status}"),
+        match first_failure {
+            Some(_) if left.is_empty() => bail!("{}", describe(failed)),
             None if left.is_empty() => return Ok(()),
-            Some((rank, status, at)) if at.elapsed() > grace => {
+            Some(at) if at.elapsed() > deadline.saturating_add(GRACE) => {
                 output::note(&format!("ending the ranks that are left: {}", left.join(", ")));
-                bail!("rank {rank} ended with {status}");
+                bail!("{}", describe(failed));
             }
             _ => std::thread::sleep(PAUSE),
         }
     }
+}
+
+/// Which ranks failed, and how. One that was killed comes first: the others have ended because of it.
+fn describe(mut failed: Vec<(usize, ExitStatus)>) -> String {
+    failed.sort_by_key(|(_, status)| status.signal().is_none());
+    let mut ways: Vec<(ExitStatus, Vec<usize>)> = Vec::new();
+    for (rank, status) in failed {
+        match ways.iter_mut().find(|(other, _)| *other == status) {
+            Some((_, ranks)) => ranks.push(rank),
+            None => ways.push((status, vec![rank])),
+        }
+    }
+    let way = |(status, mut ranks): (ExitStatus, Vec<usize>)| {
+        ranks.sort_unstable();
+        let ranks: Vec<String> = ranks.iter().map(usize::to_string).collect();
+        let word = if ranks.len() == 1 { "rank" } else { "ranks" };
+        format!("{word} {} ended with {status}", ranks.join(", "))
+    };
+    ways.into_iter().map(way).collect::<Vec<String>>().join("; ")
 }
 
 /// The processes that have not ended; they do when this goes out of scope.

@@ -52,9 +52,19 @@ impl Lane {
         let mine: &[u8] = if self.refusal.is_none() { &norm } else { &[] };
         let mut norms = Gathered::default();
         self.timed(|_| route.group.all_gather(mine, norm.len(), Algorithm::Tree, &mut norms))?;
-        let norm_of = |bytes: &[u8]| bytes.try_into().ok().map(f64::from_le_bytes);
-        let norms: Option<Vec<f64>> = norms.iter().map(norm_of).collect();
-        Ok(norms.map(|norms| Leaders::largest(norms.into_iter())))
+        self.absent = norms.iter().position(<[u8]>::is_empty);
+        if self.absent.is_some() {
+            return Ok(None);
+        }
+        let step = route.group.marked().step;
+        let norm_of = |(rank, bytes): (usize, &[u8])| {
+            bytes.try_into().map(f64::from_le_bytes).map_err(|_| {
+                let reason = format!("its norm has {} bytes; expected {}", bytes.len(), norm.len());
+                Error::BadMessage { rank, step, reason }
+            })
+        };
+        let norms: Vec<f64> = norms.iter().enumerate().map(norm_of).collect::<Result<_>>()?;
+        Ok(Some(Leaders::largest(norms.into_iter())))
     }
 
     /// Hears the leaders and adopts what they name: how many values travel, or `None` if a leader can't lead.
@@ -79,16 +89,13 @@ impl Lane {
             self.report.index_bytes += proposal.len();
             self.proposals[number] = proposal;
             if self.proposals[number].is_empty() {
+                self.absent = Some(leader);
                 return Ok(None);
             }
         }
         let expected = self.compressor.header(input);
-        let proposals = self.proposals.iter().map(Vec::as_slice);
-        let count = self.compressor.agree(proposals, &expected).map_err(|error| Error::BadMessage {
-            rank: leaders[0],
-            step: input.progress.step,
-            reason: error.to_string(),
-        })?;
+        let proposals = leaders.iter().copied().zip(self.proposals.iter().map(Vec::as_slice));
+        let count = self.compressor.agree(proposals, &expected)?;
         if self.refusal.is_none() {
             self.compressor.adopt(&mut self.report);
         }

@@ -23,7 +23,8 @@ impl Lane {
         // About six bytes a coordinate; every rank must choose the same, so nobody goes by its own frame.
         let how = route.algorithm_for(self.compressor.values_without_proposal(input.progress) * 6);
         self.timed(|lane| route.group.all_gather(&lane.frame, limit, how, &mut lane.gathered))?;
-        if self.gathered.iter().any(<[u8]>::is_empty) {
+        self.absent = self.gathered.iter().position(<[u8]>::is_empty);
+        if self.absent.is_some() {
             return Ok(false);
         }
         let expected = self.compressor.header(input);
@@ -48,7 +49,12 @@ impl Lane {
         let bucket = self.compressor.bucket();
         let expected = Header { step, plan, bucket: bucket.id(), elements: bucket.len() as u32 };
         if let Some(aggregator) = &mut self.aggregator {
-            aggregator.sum(cpu, self.gathered.iter(), Some(&expected), factor, output)?;
+            let summed = aggregator.sum(cpu, self.gathered.iter(), Some(&expected), factor, output);
+            summed.map_err(|error| Error::BadMessage {
+                rank: aggregator.reading(),
+                step,
+                reason: error.to_string(),
+            })?;
         }
         self.compressor.commit(cpu);
         Ok(())

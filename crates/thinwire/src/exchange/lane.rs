@@ -43,6 +43,8 @@ pub(crate) struct Lane {
     pub(super) report: Report,
     /// Why this rank could not take part.
     pub(super) refusal: Option<Error>,
+    /// The rank whose message said that it does not take part, where it can be told from a message.
+    pub(super) absent: Option<usize>,
     pub(super) way: Way,
     pub(super) exchange_time: Duration,
     /// What travels; kept for its memory.
@@ -74,6 +76,7 @@ impl Lane {
             aggregator,
             report: Report::default(),
             refusal: None,
+            absent: None,
             way: Way::Nothing,
             exchange_time: Duration::ZERO,
             frame: Vec::new(),
@@ -100,6 +103,11 @@ impl Lane {
     /// Why this rank could not take part in the step.
     pub fn refusal(&self) -> Option<&Error> {
         self.refusal.as_ref()
+    }
+
+    /// The rank that said, by its message, that it does not take part.
+    pub fn absent(&self) -> Option<usize> {
+        self.absent
     }
 
     /// Whether only a [`verdict`](super::verdict) tells that some rank could not take part.
@@ -131,7 +139,8 @@ impl Lane {
         let &Situation { progress, plan, .. } = situation;
         let bucket = self.compressor.bucket().id();
         route.group.mark(Mark { step: progress.step, plan, bucket });
-        (self.report, self.refusal, self.way) = (Report::default(), None, Way::Nothing);
+        (self.report, self.refusal, self.absent) = (Report::default(), None, None);
+        self.way = Way::Nothing;
         self.exchange_time = Duration::ZERO;
         let exchange = self.compressor.recipe().exchange;
         if exchange == Exchange::Dense {

@@ -117,6 +117,12 @@ impl Envelope {
         }
         Ok(long(32))
     }
+
+    /// The error, if `bytes` are what `rank` sends in this collective and do not fit it.
+    pub fn contradiction(self, bytes: &[u8; ENVELOPE_BYTES], rank: usize) -> Option<Error> {
+        let same = bytes[8..16] == self.sequence.to_le_bytes();
+        if same { self.check(bytes, rank).err() } else { None }
+    }
 }
 
 #[cfg(test)]
@@ -147,6 +153,9 @@ mod tests {
             let error = mine.check(&other.to_bytes(), 3).unwrap_err().to_string();
             assert!(error.contains(words) && error.contains("rank 3"), "{error}");
         }
+        let other_step = mark(Mark { step: 6, ..mine.mark });
+        assert!(mine.contradiction(&other_step.to_bytes(), 3).is_some());
+        assert!(mine.contradiction(&Envelope { sequence: 6, ..other_step }.to_bytes(), 3).is_none());
         let mut garbage = mine.to_bytes();
         garbage[0] = 0;
         assert!(mine.check(&garbage, 3).is_err());

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::Traffic;
+use super::envelope::ENVELOPE_BYTES;
 
 /// One rank's streams to and from every other rank, and a side channel for notes. Nothing here blocks but
 /// [`wait`](Wire::wait).
@@ -64,8 +65,10 @@ pub struct Fault {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Note {
     /// "I have been waiting for these ranks": sent when half of the deadline is over, so that at its end
-    /// everybody can tell who waits and who is missing.
+    /// everybody can tell who waits and who is missing, or that some wait in collectives that do not fit together.
     Waiting {
+        /// The envelope of the collective it is in.
+        at: [u8; ENVELOPE_BYTES],
         /// The ranks waited for.
         on: Vec<u32>,
     },
@@ -85,7 +88,10 @@ impl Note {
     /// The note as bytes: kind, length of the rest, the rest.
     pub fn to_bytes(&self) -> Vec<u8> {
         let (kind, mut rest) = match self {
-            Note::Waiting { on } => (1u8, on.iter().flat_map(|rank| rank.to_le_bytes()).collect::<Vec<u8>>()),
+            Note::Waiting { at, on } => (
+                1u8,
+                at.iter().copied().chain(on.iter().flat_map(|rank| rank.to_le_bytes())).collect::<Vec<u8>>(),
+            ),
             Note::GaveUp { culprit, reason } => (2, [&culprit.to_le_bytes(), reason.as_bytes()].concat()),
         };
         rest.truncate(Note::MOST);
@@ -102,7 +108,12 @@ impl Note {
         let Some(rest) = rest.get(..length) else { return Ok(None) };
         let (words, _) = rest.as_chunks::<4>();
         let note = match kind {
-            1 => Note::Waiting { on: words.iter().map(|word| u32::from_le_bytes(*word)).collect() },
+            1 if length >= ENVELOPE_BYTES => {
+                let mut at = [0; ENVELOPE_BYTES];
+                at.copy_from_slice(&rest[..ENVELOPE_BYTES]);
+                let on = words[ENVELOPE_BYTES / 4..].iter().map(|word| u32::from_le_bytes(*word));
+                Note::Waiting { at, on: on.collect() }
+            }
             2 if !words.is_empty() => Note::GaveUp {
                 culprit: u32::from_le_bytes(words[0]),
                 reason: String::from_utf8_lossy(&rest[4..]).into_owned(),
@@ -120,8 +131,8 @@ mod tests {
     #[test]
     fn notes_come_back_and_long_ones_are_cut() {
         let notes = [
-            Note::Waiting { on: vec![] },
-            Note::Waiting { on: vec![3, 70_000] },
+            Note::Waiting { at: [1; ENVELOPE_BYTES], on: vec![] },
+            Note::Waiting { at: [2; ENVELOPE_BYTES], on: vec![3, 70_000] },
             Note::GaveUp { culprit: 2, reason: "rank 2 was silent".into() },
         ];
         for note in notes {
@@ -140,6 +151,7 @@ mod tests {
     fn damaged_notes_are_errors() {
         assert!(Note::parse(&[9, 0, 0]).is_err());
         assert!(Note::parse(&[2, 3, 0, 1, 2, 3]).is_err());
+        assert!(Note::parse(&[1, 4, 0, 1, 2, 3, 4]).is_err());
         assert!(Note::parse(&[1, 0xff, 0xff]).is_err());
     }
 }

@@ -16,6 +16,8 @@ pub struct Aggregator {
     spectrum: Option<Spectrum>,
     indices: Vec<u32>,
     values: Vec<f32>,
+    /// The frame that is being added.
+    reading: usize,
 }
 
 impl Aggregator {
@@ -26,13 +28,18 @@ impl Aggregator {
             (TransformKind::Fft { block }, Some(unit)) => Some(Spectrum::new(&unit.ranges, block)?),
             _ => None,
         };
-        Ok(Aggregator { bucket, spectrum, indices: Vec::new(), values: Vec::new() })
+        Ok(Aggregator { bucket, spectrum, indices: Vec::new(), values: Vec::new(), reading: 0 })
     }
 
     /// Bytes held.
     pub fn workspace_bytes(&self) -> usize {
         let spectrum = self.spectrum.as_ref().map_or(0, Spectrum::bytes);
         4 * (self.indices.capacity() + self.values.capacity()) + spectrum
+    }
+
+    /// Which of the frames was read last: after an error, the one it is about.
+    pub(crate) fn reading(&self) -> usize {
+        self.reading
     }
 
     /// Sums the frames, each times `factor` (one over the number of ranks, for their mean). With
@@ -75,7 +82,8 @@ impl Aggregator {
             spectrum.zero();
         }
         let mut frequencies = false;
-        for bytes in frames {
+        for (number, bytes) in frames.into_iter().enumerate() {
+            self.reading = number;
             let frame = Frame::parse(bytes)?;
             if let Some(expected) = expected {
                 frame.header().expect(expected)?;

@@ -133,6 +133,11 @@ impl Engine {
                 self.progress.step += 1;
                 return Err(skipped);
             }
+            if !begun.going {
+                // There is nothing to settle: the buckets have not travelled to the end.
+                self.cancel(&begun.situation, buckets);
+                return Err(self.unexplained());
+            }
         }
         let settling = Instant::now();
         let size = self.group.size();
@@ -151,6 +156,19 @@ impl Engine {
         let report = self.report(&begun, times);
         self.progress.step += 1;
         checked.map(|()| report)
+    }
+
+    /// The error for a rank that did not take part and would not say why.
+    fn unexplained(&self) -> Error {
+        let step = self.progress.step;
+        match self.lanes.iter().find_map(Lane::absent) {
+            Some(rank) => {
+                Error::BadMessage { rank, step, reason: "it is empty, and no reason was given".into() }
+            }
+            None => Error::GroupLost {
+                reason: format!("step {step}: a rank took no part in the sum, and none says why"),
+            },
+        }
     }
 
     /// After an error that has lost the group: tells the others, and takes back what can be taken back.

@@ -20,6 +20,8 @@ pub struct Layout {
     buckets: Vec<Bucket>,
 }
 
+type NamedShape = (String, Vec<usize>);
+
 impl Layout {
     /// These buckets. Their numbers must be their places, and no layer may be in two of them.
     pub fn new(buckets: Vec<Bucket>) -> Result<Layout> {
@@ -51,7 +53,7 @@ impl Layout {
         layers: impl IntoIterator<Item = (N, Vec<usize>)>,
         bytes: usize,
     ) -> Result<Layout> {
-        let mut groups: Vec<(usize, Vec<(String, Vec<usize>)>)> = Vec::new();
+        let mut groups: Vec<(usize, Vec<NamedShape>)> = Vec::new();
         for (name, shape) in layers {
             let size = shape.iter().product::<usize>().saturating_mul(4);
             match groups.last_mut() {

@@ -337,24 +337,27 @@ fn work_step<Buffer: AsRef<[f32]> + AsMut<[f32]>>(
     ready: &mut Vec<Ready<Buffer>>,
     count: usize,
 ) -> Option<Result<StepReport>> {
-    let mut engine = shared.engine();
     let mut begun = None;
     let mut failed = None;
+    // The engine is not held while the next bucket is waited for: the caller may need it before it submits one.
+    let mut engine = shared.engine();
     if !engine.needs_norm() {
         match engine.begin(None) {
             Ok(step) => begun = Some(step),
             Err(error) => failed = Some(error),
         }
     }
+    drop(engine);
     for bucket in 0..count {
         if bucket >= ready.len() {
             ready.push(shared.queue.take()?);
         }
         // After an error the other buckets are only collected, so that they can be given back.
         if let (Some(begun), None) = (&mut begun, &failed) {
-            failed = engine.travel(begun, bucket, vectors(&mut ready[bucket])).err();
+            failed = shared.engine().travel(begun, bucket, vectors(&mut ready[bucket])).err();
         }
     }
+    let mut engine = shared.engine();
     let mut all: Vec<Vectors<'_>> = ready.iter_mut().map(vectors).collect();
     Some(match (begun, failed) {
         (None, Some(error)) => Err(error),

@@ -70,7 +70,11 @@ pub fn scenarios() -> Vec<Scenario> {
         Scenario { ranks: &[4], ..scenario("gone", gone, missed) },
         scenario("abandoned", abandoned, heard),
         scenario("panicked", panicked, |found| {
-            others_than(1, found, |found| found.contains("because of rank 1: this rank panicked"))
+            others_than(1, found, |found| {
+                // From itself, or from one that had heard it.
+                let ways = ["rank 1 gave up: this rank panicked", "because of rank 1: this rank panicked"];
+                ways.iter().any(|words| found.contains(words))
+            })
         }),
     ]
 }

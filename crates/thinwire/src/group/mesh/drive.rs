@@ -71,10 +71,13 @@ impl<W: Wire> Mesh<W> {
     }
 
     fn drive(&mut self, envelope: Envelope, plan: &mut impl Plan) -> Result<(), Trouble> {
-        let mut watch = Watch::begin(self.deadline);
+        let mut watch = Watch::begin(self.deadline, Some(envelope), self.before);
         loop {
+            // The deadline is over when nothing is there after it, however late this process was to look.
+            let looked = Instant::now();
             let moved = self.push(envelope, plan)? + self.pull(envelope, plan)?;
             if self.incoming.iter().all(Incoming::is_finished) && self.outgoing.iter().all(|o| o.finished) {
+                self.before = Some(envelope);
                 return Ok(());
             }
             if moved > 0 {
@@ -84,8 +87,8 @@ impl<W: Wire> Mesh<W> {
             self.interest.read.clear();
             self.interest.read.extend(self.incoming.iter().filter(|i| !i.is_finished()).map(|i| i.peer));
             watch.listen(&mut self.wire)?;
+            watch.check(&mut self.wire, &self.interest, looked)?;
             self.wire.wait(&self.interest, watch.until())?;
-            watch.check(&mut self.wire, &self.interest, Instant::now())?;
         }
     }
 

@@ -11,7 +11,7 @@ use super::collective::gather::Gather;
 use super::collective::ring::RingSum;
 use super::collective::ring_gather::RingGather;
 use super::collective::tree::TreeSum;
-use super::envelope::Operation;
+use super::envelope::{Envelope, Operation};
 use super::wire::{Interest, Note, Wire};
 use super::{Algorithm, Gathered, Group, Mark, Sum, Traffic};
 use crate::{Error, Result};
@@ -25,6 +25,8 @@ pub struct Mesh<W> {
     deadline: Duration,
     mark: Mark,
     sequence: u64,
+    /// The collective that was finished last.
+    before: Option<Envelope>,
     /// The first error, after which nothing works any more.
     lost: Option<Error>,
     scratch: Scratch,
@@ -43,6 +45,7 @@ impl<W: Wire> Mesh<W> {
             deadline,
             mark: Mark::default(),
             sequence: 0,
+            before: None,
             lost: None,
             scratch: Scratch::default(),
             outgoing: Vec::new(),
@@ -214,6 +217,8 @@ impl<W: Wire> Mesh<W> {
             Error::GroupLost { reason } => reason.clone(),
             // Passed on as the one who noticed it said it, not wrapped once more by everybody.
             Error::PeerGaveUp { reason, .. } => reason.clone(),
+            // Which of the two is at fault is not for one of them to say.
+            error @ Error::Disagreement { .. } => format!("{error}, says rank {}", self.rank()),
             error => error.to_string(),
         };
         let note = Note::GaveUp { culprit: culprit as u32, reason };

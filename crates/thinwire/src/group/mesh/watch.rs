@@ -2,14 +2,16 @@
 //!
 //! A rank in a ring waits for its neighbour, which waits for its own, and so on to the one that is missing. To
 //! name that one, every rank tells all others whom it waits for once half of the deadline is over. At the end a
-//! rank follows these words from the one it waits for to the first that has said nothing.
+//! rank follows these words from the one it waits for to the first that has said nothing. They also tell in which
+//! collective a rank waits: ranks that are at odds about it may wait for each other without ever reading a message
+//! that would show it.
 
 use std::time::{Duration, Instant};
 
 use super::{Mesh, tell_all};
 use crate::Error;
 use crate::group::Group;
-use crate::group::envelope::Operation;
+use crate::group::envelope::{ENVELOPE_BYTES, Envelope, Operation};
 use crate::group::wire::{Fault, Interest, Note, Wire};
 
 /// How long to listen for the reason after a stream broke: its sender tells before it closes.
@@ -44,14 +46,17 @@ pub(super) struct Watch {
     /// When something last moved.
     moved: Instant,
     told: bool,
+    /// The collective this rank is in, and the one before: another rank may still be there.
+    at: Option<Envelope>,
+    before: Option<Envelope>,
     /// Whom each rank has said to be waiting for.
     waiting: Vec<Option<Vec<u32>>>,
 }
 
 impl Watch {
-    pub fn begin(deadline: Duration) -> Watch {
+    pub fn begin(deadline: Duration, at: Option<Envelope>, before: Option<Envelope>) -> Watch {
         // The list is made when somebody speaks: in most collectives nobody does.
-        Watch { deadline, moved: Instant::now(), told: false, waiting: Vec::new() }
+        Watch { deadline, moved: Instant::now(), told: false, at, before, waiting: Vec::new() }
     }
 
     pub fn progress(&mut self) {
@@ -70,7 +75,11 @@ impl Watch {
         for _ in 0..NOTES_AT_ONCE * wire.size() {
             let Some((rank, note)) = wire.hear() else { break };
             match note {
-                Note::Waiting { on } => {
+                Note::Waiting { at, on } => {
+                    let mine = [self.at, self.before].into_iter().flatten();
+                    if let Some(error) = mine.into_iter().find_map(|mine| mine.contradiction(&at, rank)) {
+                        return Err(Trouble::Error(error));
+                    }
                     self.waiting.resize(wire.size(), None);
                     self.waiting[rank] = Some(on);
                 }
@@ -92,7 +101,8 @@ impl Watch {
         if waited >= self.deadline / 2 && !self.told {
             self.told = true;
             let on = interest.read.iter().chain(&interest.write).map(|&rank| rank as u32).collect();
-            tell_all(wire, &Note::Waiting { on });
+            let at = self.at.map_or([0; ENVELOPE_BYTES], Envelope::to_bytes);
+            tell_all(wire, &Note::Waiting { at, on });
         }
         Ok(())
     }
@@ -153,7 +163,7 @@ impl<W: Wire> Mesh<W> {
     fn reason_of(&mut self, peer: usize) -> Option<Trouble> {
         let nobody = Interest::default();
         let until = Instant::now() + GRACE;
-        let mut watch = Watch::begin(self.deadline);
+        let mut watch = Watch::begin(self.deadline, None, None);
         loop {
             if let Err(trouble) = watch.listen(&mut self.wire) {
                 return Some(trouble);
@@ -174,7 +184,7 @@ mod tests {
     fn the_one_that_has_said_nothing_is_missing() {
         let waiting = |said: &[Option<&[u32]>]| Watch {
             waiting: said.iter().map(|said| said.map(<[u32]>::to_vec)).collect(),
-            ..Watch::begin(Duration::from_secs(1))
+            ..Watch::begin(Duration::from_secs(1), None, None)
         };
         let on = |peer| Interest { read: vec![peer], write: vec![] };
         assert_eq!(waiting(&[]).missing(0, 4, &on(3)), 3);

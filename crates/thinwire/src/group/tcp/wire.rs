@@ -169,12 +169,15 @@ impl Wire for TcpWire {
         let until = room.map_or(until, |room| room.min(until));
         // Notes that are here already wake nobody any more.
         let until = if self.speaking.is_empty() { until } else { Instant::now() };
-        let timeout = timespec(until.saturating_duration_since(Instant::now()));
         let mut space = [MaybeUninit::uninit(); 64];
-        let events = match epoll::wait(&self.events, &mut space, Some(&timeout)) {
-            Ok((events, _)) => events,
-            Err(rustix::io::Errno::INTR) => return Ok(()),
-            Err(error) => return Err(Fault { peer: self.rank, reason: error.to_string() }),
+        let events = loop {
+            let timeout = timespec(until.saturating_duration_since(Instant::now()));
+            match epoll::wait(&self.events, &mut space, Some(&timeout)) {
+                Ok((events, _)) => break events,
+                // Also of a process that was stopped and goes on: what has come meanwhile is still looked for.
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(Fault { peer: self.rank, reason: error.to_string() }),
+            }
         };
         for event in events {
             match event.data.u64() {

@@ -42,49 +42,58 @@ impl Compressor {
         Ok(())
     }
 
-    /// Reads the proposals of the leaders: the agreed coordinates are the union of theirs. Says how many values
-    /// will travel, those of dense layers included.
+    /// Reads the proposals, each with its leader: the agreed coordinates are the union of theirs. Says how many
+    /// values will travel, those of dense layers included.
     pub(crate) fn agree<'f>(
         &mut self,
-        proposals: impl Iterator<Item = &'f [u8]>,
+        proposals: impl Iterator<Item = (usize, &'f [u8])>,
         expected: &Header,
     ) -> Result<usize> {
-        let Compressor { units, message, .. } = self;
-        message.agreed.iter_mut().for_each(Vec::clear);
-        message.agreed.resize_with(units.len(), Vec::new);
-        for (number, bytes) in proposals.enumerate() {
-            let frame = Frame::parse(bytes)?;
-            frame.header().expect(expected)?;
-            if frame.sections().len() != units.len() {
-                return Err(Error::BadField {
-                    field: "number of proposals",
-                    found: frame.sections().len().to_string(),
-                    expected: format!("{}, one for each vector that is selected from", units.len()),
-                });
-            }
-            for ((section, unit), agreed) in frame.sections().zip(units.iter()).zip(&mut message.agreed) {
-                let (place, whole) = ((section.start(), section.universe()), unit.universe());
-                if place != (whole.start as u32, whole.len() as u32)
-                    || *section.value_form() != ValueForm::Absent
-                {
-                    return Err(Error::BadField {
-                        field: "proposal",
-                        found: format!("{} values from {} on of {}", section.value_form(), place.0, place.1),
-                        expected: format!("absent values from {} on of {}", whole.start, whole.len()),
-                    });
-                }
-                section.decode(&mut message.relative, &mut message.decoded)?;
-                let start = section.start();
-                agreed.extend(message.relative.iter().map(|position| start + position));
-                if number > 0 {
-                    agreed.sort_unstable();
-                    agreed.dedup();
-                }
-                check_inside(agreed, &unit.ranges)?;
-            }
+        self.message.agreed.iter_mut().for_each(Vec::clear);
+        self.message.agreed.resize_with(self.units.len(), Vec::new);
+        for (number, (leader, bytes)) in proposals.enumerate() {
+            self.hear(bytes, expected, number == 0).map_err(|error| Error::BadMessage {
+                rank: leader,
+                step: expected.step,
+                reason: error.to_string(),
+            })?;
         }
         Ok(self.dense.iter().map(|range| range.len()).sum::<usize>()
             + self.message.agreed.iter().map(Vec::len).sum::<usize>())
+    }
+
+    /// Adds the coordinates of one proposal to those agreed on.
+    fn hear(&mut self, bytes: &[u8], expected: &Header, is_first: bool) -> Result<()> {
+        let Compressor { units, message, .. } = self;
+        let frame = Frame::parse(bytes)?;
+        frame.header().expect(expected)?;
+        if frame.sections().len() != units.len() {
+            return Err(Error::BadField {
+                field: "number of proposals",
+                found: frame.sections().len().to_string(),
+                expected: format!("{}, one for each vector that is selected from", units.len()),
+            });
+        }
+        for ((section, unit), agreed) in frame.sections().zip(units.iter()).zip(&mut message.agreed) {
+            let (place, whole) = ((section.start(), section.universe()), unit.universe());
+            if place != (whole.start as u32, whole.len() as u32) || *section.value_form() != ValueForm::Absent
+            {
+                return Err(Error::BadField {
+                    field: "proposal",
+                    found: format!("{} values from {} on of {}", section.value_form(), place.0, place.1),
+                    expected: format!("absent values from {} on of {}", whole.start, whole.len()),
+                });
+            }
+            section.decode(&mut message.relative, &mut message.decoded)?;
+            let start = section.start();
+            agreed.extend(message.relative.iter().map(|position| start + position));
+            if !is_first {
+                agreed.sort_unstable();
+                agreed.dedup();
+            }
+            check_inside(agreed, &unit.ranges)?;
+        }
+        Ok(())
     }
 
     /// Replaces what was selected by the agreed coordinates, and takes this rank's values there.

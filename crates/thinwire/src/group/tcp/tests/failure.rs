@@ -150,7 +150,7 @@ fn a_rank_that_only_talks_is_not_waited_for_any_longer() {
     let (mut group, _data, mut notes) = fake();
     notes.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
     let talker = std::thread::spawn(move || {
-        let note = crate::group::wire::Note::Waiting { on: vec![0] }.to_bytes().repeat(1000);
+        let note = crate::group::wire::Note::Waiting { at: [0; 40], on: vec![0] }.to_bytes().repeat(1000);
         while notes.write_all(&note).is_ok() {}
     });
     assert!(group.barrier().unwrap_err().to_string().contains("no word from rank 1"));
