@@ -1,10 +1,9 @@
 //! Four workers train a softmax regression with each method: what is sent late must arrive, with the right sign
 //! and scale, or the loss stays behind the dense one.
 
-use thinwire::kernels::Cpu;
-use thinwire::memory::Progress;
-use thinwire::pipeline::{Aggregator, Compressor, Input};
-use thinwire::{Bucket, method};
+use thinwire::group::{Group, Local};
+use thinwire::synchronizer::Options;
+use thinwire::{Bucket, Synchronizer};
 
 const WORKERS: usize = 4;
 const SAMPLES: usize = 200;
@@ -66,37 +65,34 @@ fn loss(shard: &Shard, weights: &[f32], gradient: &mut [f32]) -> f32 {
     total / SAMPLES as f32
 }
 
-/// Trains with a method; returns the final loss over all shards. With `momentum` the optimiser has its own.
+/// Trains with a method on one rank for each shard; returns the final loss over all shards. Every rank updates
+/// weights of its own, which stay the same only if the exchange keeps them so. With `momentum` the optimiser has
+/// its own.
 fn train(spec: &str, momentum: f32, shards: &[Shard]) -> f32 {
     let layers = [("weight", vec![CLASSES, FEATURES]), ("bias", vec![CLASSES])];
     let bucket = Bucket::new(0, layers).unwrap();
-    let mut noise = Noise(3);
-    let mut weights: Vec<f32> = (0..bucket.len()).map(|_| noise.next() * 0.05).collect();
-    let mut velocity = vec![0.0; bucket.len()];
-    let mut compressors: Vec<Compressor> = shards
-        .iter()
-        .map(|_| Compressor::new(method::parse(spec).unwrap(), bucket.clone()).unwrap())
-        .collect();
-    let mut aggregator = Aggregator::new(compressors[0].recipe(), bucket.clone()).unwrap();
-    let mut cpu = Cpu::new(1);
-    let (mut gradient, mut mean) = (vec![0.0; bucket.len()], vec![0.0; bucket.len()]);
-    let mut frames = vec![Vec::new(); WORKERS];
-    for step in 0..STEPS {
-        for ((shard, compressor), frame) in shards.iter().zip(&mut compressors).zip(&mut frames) {
-            loss(shard, &weights, &mut gradient);
-            let progress = Progress { step, epoch: f64::INFINITY };
-            let input =
-                Input { weights: Some(&weights), progress, workers: WORKERS, ..Input::new(&gradient) };
-            frame.clear();
-            compressor.compress(&mut cpu, &input, frame).unwrap();
+    let mut weights = Local::run(WORKERS, |group| {
+        let shard = &shards[group.rank()];
+        let options = Options { check_replicas_every: 50, ..Options::default() };
+        let mut synchronizer: Synchronizer =
+            Synchronizer::with_options(group, spec, bucket.clone(), options).unwrap();
+        synchronizer.set_epoch(f64::INFINITY);
+        let mut noise = Noise(3);
+        let mut weights = [(0..bucket.len()).map(|_| noise.next() * 0.05).collect::<Vec<f32>>()];
+        let mut velocity = vec![0.0; bucket.len()];
+        let mut gradients = [vec![0.0; bucket.len()]];
+        for _ in 0..STEPS {
+            loss(shard, &weights[0], &mut gradients[0]);
+            synchronizer.step(&mut gradients, &weights).unwrap();
+            for ((w, v), g) in weights[0].iter_mut().zip(&mut velocity).zip(&gradients[0]) {
+                *v = momentum * *v + g;
+                *w -= 0.1 * *v;
+            }
         }
-        let frames = frames.iter().map(|frame| &frame[..]);
-        aggregator.sum(&mut cpu, frames, None, 1.0 / WORKERS as f32, &mut mean).unwrap();
-        for ((w, v), g) in weights.iter_mut().zip(&mut velocity).zip(&mean) {
-            *v = momentum * *v + g;
-            *w -= 0.1 * *v;
-        }
-    }
+        weights
+    });
+    let [weights] = weights.remove(0);
+    let mut gradient = vec![0.0; bucket.len()];
     shards.iter().map(|shard| loss(shard, &weights, &mut gradient)).sum::<f32>() / WORKERS as f32
 }
 
@@ -115,7 +111,12 @@ fn every_method_learns_what_dense_learns() {
         ("redsync:density=0.05,dense_up_to=0,quantize=true", 1.10),
         ("fft", 1.05),
         ("iwp:density=1/16,dense_up_to=0", 1.15),
+        ("iwp:density=1/16,dense_up_to=0,leaders=2", 1.15),
+        ("iwp:density=1/16,dense_up_to=0,exchange=gathered", 1.15),
         ("ar-topk:density=0.05", 1.05),
+        ("ar-topk:density=0.05,leader=var", 1.05),
+        ("ar-topk:density=0.05,values=bf16", 1.05),
+        ("gaussian-k:density=0.05,exchange=agreed,leader=random,leaders=2", 1.05),
         ("dgc:density=0.05", 1.05),
         ("mstopk:density=0.05", 1.05),
         ("random-k:density=0.1", 1.10),

@@ -5,6 +5,8 @@ mod gradients;
 mod select;
 mod step;
 
+use std::io::IsTerminal;
+
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
 /// Counts allocations, so that the benchmarks can report them.
@@ -34,6 +36,13 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         What::Select(arguments) => select::run(&arguments),
         What::Collective(arguments) => collective::run(&arguments),
         What::Step(arguments) => step::run(&arguments),
+    }
+}
+
+/// Says how far it is, on one line of the terminal that the next call writes over; nothing wipes it.
+fn progress(text: &str) {
+    if std::io::stderr().is_terminal() {
+        eprint!("\r{text:60}\r{text}");
     }
 }
 

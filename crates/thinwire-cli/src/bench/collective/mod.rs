@@ -7,6 +7,7 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use thinwire::group::{Algorithm, Gathered, Group, Link, SharedGroup, Sum, Traffic};
 
+use super::progress;
 use crate::{human, output, ranks};
 use report::{Figures, Outcome};
 
@@ -102,6 +103,9 @@ fn measure(arguments: &Arguments, mut group: SharedGroup) -> Result<Outcome> {
     let mut rows = Vec::new();
     for case in cases(arguments) {
         let mut bench = Bench::new(case, &mut group);
+        if group.rank() == 0 {
+            progress(&format!("{:?}, {}", case.what, human::bytes(case.bytes as u64)));
+        }
         // The first rounds warm up, and tell how many more there is time for.
         let begun = Instant::now();
         for _ in 0..3 {
@@ -125,6 +129,9 @@ fn measure(arguments: &Arguments, mut group: SharedGroup) -> Result<Outcome> {
         }
         let slowest = slowest(&mut group, &times)?;
         rows.push(Figures::new(case, group.size(), slowest, traffic, bandwidth));
+    }
+    if group.rank() == 0 {
+        progress("");
     }
     Ok(Outcome {
         backend: arguments.ranks.backend().name(),

@@ -2,7 +2,6 @@
 
 mod report;
 
-use std::io::IsTerminal;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -16,6 +15,7 @@ use thinwire::select::{
 };
 
 use super::gradients::Gradients;
+use super::progress;
 use crate::output;
 use report::{Codec, Figures, Outcome};
 
@@ -149,9 +149,7 @@ fn measure(arguments: &Arguments, warmup: usize, steps: usize) -> Result<Outcome
         }));
     }
     for step in 0..warmup + steps {
-        if std::io::stderr().is_terminal() {
-            eprint!("\rstep {} of {}  ", step + 1, warmup + steps);
-        }
+        progress(&format!("step {} of {}", step + 1, warmup + steps));
         source.fill(step as u64, &mut gradient);
         for row in &mut rows {
             // The plain pass is timed just before each selector, so that both meet the machine in one mood.
@@ -170,9 +168,7 @@ fn measure(arguments: &Arguments, warmup: usize, steps: usize) -> Result<Outcome
             }
         }
     }
-    if std::io::stderr().is_terminal() {
-        eprint!("\r                    \r");
-    }
+    progress("");
     let codec = measure_codec(&rows[0], elements)?;
     let instructions = rows[0].cpu.instructions();
     let of_one_count = rows.len() / arguments.threads.len();

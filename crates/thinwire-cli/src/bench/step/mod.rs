@@ -11,6 +11,7 @@ use thinwire::{Bucket, Synchronizer};
 
 use super::collective::slowest;
 use super::gradients::Gradients;
+use super::progress;
 use crate::{human, output, ranks};
 use report::{Figures, Outcome};
 
@@ -119,6 +120,9 @@ fn measure(arguments: &Arguments, methods: &[String], mut group: SharedGroup) ->
         synchronizer.set_epoch(f64::INFINITY);
         let (mut times, mut reports) = (Vec::new(), Vec::new());
         for step in 0..arguments.warmup + arguments.steps {
+            if rank == 0 {
+                progress(&format!("{method}: step {} of {}", step + 1, arguments.warmup + arguments.steps));
+            }
             let mut from = &fresh[step % 2][..];
             for gradient in &mut gradients {
                 let (head, rest) = from.split_at(gradient.len());
@@ -138,6 +142,9 @@ fn measure(arguments: &Arguments, methods: &[String], mut group: SharedGroup) ->
         let times = slowest(&mut group, &times)?;
         let workspace = synchronizer.workspace_bytes();
         rows.push(Figures::new(method, times, &reports, workspace, size, rows.first()));
+    }
+    if rank == 0 {
+        progress("");
     }
     Ok(Outcome {
         backend: arguments.ranks.backend().name(),
