@@ -10,6 +10,8 @@ use serde::Serialize;
 
 /// How wide text is where there is no terminal to ask.
 const WIDTH: u16 = 120;
+/// No terminal that people look at is narrower.
+const NARROWEST: u16 = 20;
 
 /// Writes text to the standard output.
 pub fn print(text: &str) -> Result<()> {
@@ -54,6 +56,10 @@ pub fn table_of_text(titles: &[&str], rows: impl IntoIterator<Item = Vec<String>
 fn draw(mut table: Table, titles: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')));
     table.set_content_arrangement(ContentArrangement::Dynamic);
+    // The terminal that mpirun gives to its processes says it is 0 wide.
+    if table.is_tty() && table.width().is_none_or(|width| width < NARROWEST) {
+        table.set_width(WIDTH);
+    }
     table.set_header(titles.iter().map(|title| title.trim_start_matches('>')));
     for row in rows {
         table.add_row(row.into_iter().zip(titles).map(|(text, title)| {
