@@ -53,13 +53,13 @@ fn rows(text: &str) -> (Value, usize) {
 
 #[test]
 fn collectives_are_measured_on_ranks_of_every_kind() {
-    // Two algorithms for two collectives of one size, one for the other two.
+    // Two algorithms for three collectives of one size, and the barrier.
     for backend in ["tcp", "local"] {
         let words = format!("bench collective -n 3 --sizes 4kB --repeats 5 --backend {backend}");
         let (outcome, rows) = rows(&Folder::new().json(&words).to_string());
         assert_eq!(
             (rows, outcome["ranks"].as_u64(), outcome["backend"].as_str()),
-            (6, Some(3), Some(backend))
+            (7, Some(3), Some(backend))
         );
         let all_measured = outcome["rows"].as_array().unwrap().iter().all(|row| row["repeats"] == 5);
         assert!(all_measured, "{outcome}");
