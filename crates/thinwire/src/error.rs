@@ -225,8 +225,8 @@ pub enum Error {
         /// What the decoder said.
         reason: String,
     },
-    /// A rank could not take part in the step. All ranks have skipped it and keep what they had; the group works
-    /// on.
+    /// A rank could not take part in the step. All ranks have skipped it and keep what they had, but for rounding;
+    /// the group works on.
     #[error("step {step} was skipped by all ranks: rank {rank}: {reason}")]
     Skipped {
         /// The rank.

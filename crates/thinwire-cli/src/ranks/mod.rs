@@ -52,13 +52,16 @@ impl Arguments {
 
     /// The emulated link, as text.
     pub fn link(&self) -> Option<String> {
-        self.settings.link.clone().or_else(|| std::env::var("THINWIRE_LINK").ok())
+        let link = || self.settings.link.clone().or_else(|| std::env::var("THINWIRE_LINK").ok());
+        if self.backend == Backend::Tcp { link() } else { None }
     }
 
     /// Whether the links are encrypted.
     pub fn encrypted(&self) -> bool {
         let set = |name: &str| std::env::var_os(name).is_some();
-        self.settings.secret_file.is_some() || set("THINWIRE_SECRET") || set("THINWIRE_SECRET_FILE")
+        let secret =
+            self.settings.secret_file.is_some() || set("THINWIRE_SECRET") || set("THINWIRE_SECRET_FILE");
+        self.backend == Backend::Tcp && secret
     }
 
     /// Runs `work` on every rank; what rank 0 returns is printed by `show`. Without ranks in the environment
@@ -115,6 +118,8 @@ impl Arguments {
 fn join_mpi(settings: &Settings) -> Result<SharedGroup> {
     let deadline = match settings.deadline {
         Some(seconds) => std::time::Duration::try_from_secs_f64(seconds)
+            .ok()
+            .filter(|deadline| !deadline.is_zero())
             .with_context(|| format!("--deadline {seconds}: give seconds above 0"))?,
         None => thinwire::group::DEADLINE,
     };

@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -97,6 +98,9 @@ impl Settings {
 pub fn start(ranks: usize, settings: &Settings, command: impl Fn(usize) -> Command) -> Result<()> {
     let deadline = settings.for_ranks(ranks)?.deadline;
     let port = settings.port()?;
+    // Whoever ends this process means the ranks too.
+    static ENDED: AtomicBool = AtomicBool::new(false);
+    ctrlc::set_handler(|| ENDED.store(true, Ordering::Relaxed)).context("can't listen for signals")?;
     let mut running = Running(Vec::new());
     for rank in 0..ranks {
         let mut command = command(rank);
@@ -124,6 +128,9 @@ pub fn start(ranks: usize, settings: &Settings, command: impl Fn(usize) -> Comma
                     first_failure.get_or_insert_with(Instant::now);
                 }
             }
+        }
+        if ENDED.load(Ordering::Relaxed) {
+            bail!("ended by a signal, and the ranks with it");
         }
         let left: Vec<String> = running.ranks().map(|rank| rank.to_string()).collect();
         match first_failure {

@@ -9,11 +9,9 @@
 //! A rank that can't take part says so without a message of its own: a leader by an empty proposal, any other by
 //! a NaN in the place behind the last value.
 
-use half::{bf16, f16};
-
 use super::Leaders;
 use super::lane::{Lane, Route, Way};
-use super::sums::{form_of, round, sum_words};
+use super::sums::form_of;
 use crate::group::{Algorithm, Gathered, Precision, Sum};
 use crate::kernels::Cpu;
 use crate::pipeline::Input;
@@ -48,7 +46,7 @@ impl Lane {
 
     /// The rank whose selection has the largest squared norm; `None` if some rank can't take part.
     fn largest_norm(&mut self, route: &mut Route<'_>) -> Result<Option<usize>> {
-        let norm = self.report.energy_sent.to_le_bytes();
+        let norm = self.compressor.selected_energy().to_le_bytes();
         let mine: &[u8] = if self.refusal.is_none() { &norm } else { &[] };
         let mut norms = Gathered::default();
         self.timed(|_| route.group.all_gather(mine, norm.len(), Algorithm::Tree, &mut norms))?;
@@ -107,46 +105,44 @@ impl Lane {
         let (form, precision) = form_of(&self.compressor.recipe().values);
         let bytes = precision.width() * (count + 1);
         (self.report.values, self.report.value_bytes) = (count, bytes);
-        let mut sums = std::mem::take(&mut self.sums);
-        sums.clear();
+        let mut means = std::mem::take(&mut self.means);
+        means.clear();
         if precision == Precision::F32 {
             match self.refusal {
-                None => sums.extend_from_slice(self.compressor.values()),
-                Some(_) => sums.resize(count, 0.0),
+                None => means.extend_from_slice(self.compressor.values()),
+                Some(_) => means.resize(count, 0.0),
             }
-            sums.push(self.flag());
+            means.push(self.flag());
             let how = route.algorithm_for(bytes);
-            self.timed(|_| route.group.all_reduce(Sum::F32(&mut sums), how))?;
+            self.timed(|_| route.group.all_reduce(Sum::F32(&mut means), how))?;
+            let factor = 1.0 / route.group.size() as f32;
+            means.iter_mut().for_each(|sum| *sum *= factor);
         } else {
             if self.refusal.is_none() {
-                let rounded = round(&form, self.compressor.values(), &mut self.frame, &mut self.words);
-                let kept = rounded.and_then(|clipped| {
-                    self.report.clipped += clipped;
-                    self.compressor.keep_loss(&form)
-                });
-                self.refusal = kept.err();
+                match self.halves.round(&form, self.compressor.values(), route.group.size()) {
+                    Ok(clipped) => {
+                        self.report.clipped += clipped;
+                        self.compressor.keep_rest(self.halves.sent());
+                    }
+                    Err(error) => self.refusal = Some(error),
+                }
             }
             if self.refusal.is_some() {
-                self.words.clear();
-                self.words.resize(count, 0);
+                self.halves.zeros(count);
             }
-            let flag = self.flag();
-            self.words.push(match precision {
-                Precision::Bf16 => bf16::from_f32(flag).to_bits(),
-                _ => f16::from_f32(flag).to_bits(),
-            });
-            self.timed(|lane| sum_words(route, precision, &mut lane.words, &mut sums))?;
+            self.halves.push(precision, self.flag());
+            self.timed(|lane| lane.halves.sum(route, precision, &mut means))?;
         }
-        let all_took_part = sums.pop().is_some_and(|flag| !flag.is_nan());
-        if all_took_part && let Some(sum) = sums.iter().find(|sum| !sum.is_finite()) {
+        let all_took_part = means.pop().is_some_and(|flag| !flag.is_nan());
+        if all_took_part && let Some(mean) = means.iter().find(|mean| !mean.is_finite()) {
             // The same on every rank, so that all of them skip the step.
             self.refusal = Some(Error::BadValues {
                 form: form.name(),
-                found: format!("a sum over all ranks of {sum}"),
+                found: format!("a sum over all ranks of {mean}"),
                 expected: "finite sums".into(),
             });
         }
-        self.sums = sums;
+        self.means = means;
         self.report.frame_bytes = self.report.index_bytes + self.report.value_bytes;
         Ok(all_took_part && self.refusal.is_none())
     }
@@ -156,11 +152,8 @@ impl Lane {
         if self.refusal.is_some() { f32::NAN } else { 0.0 }
     }
 
-    pub(super) fn settle_agreed(&mut self, cpu: &mut Cpu, factor: f32, output: &mut [f32]) {
-        if factor != 1.0 {
-            self.sums.iter_mut().for_each(|sum| *sum *= factor);
-        }
+    pub(super) fn settle_agreed(&mut self, cpu: &mut Cpu, output: &mut [f32]) {
         self.compressor.commit(cpu);
-        self.compressor.deliver(cpu, &self.sums, output);
+        self.compressor.deliver(cpu, &self.means, output);
     }
 }

@@ -1,10 +1,10 @@
 //! All-reduce of the whole gradient, in place.
 
 use super::lane::{Lane, Route, Situation, Way};
-use super::sums::{form_of, round, sum_words};
+use super::sums::form_of;
 use crate::Result;
 use crate::group::{Precision, Sum};
-use crate::kernels::{Cpu, Kernels};
+use crate::kernels::{Cpu, Kernels, NonFinite};
 use crate::pipeline::{Report, non_finite};
 
 impl Lane {
@@ -33,16 +33,30 @@ impl Lane {
         let bytes = gradient.len() * precision.width();
         (self.report.values, self.report.value_bytes, self.report.frame_bytes) =
             (gradient.len(), bytes, bytes);
+        let ranks = route.group.size();
         if precision == Precision::F32 {
             let how = route.algorithm_for(bytes);
             self.timed(|_| route.group.all_reduce(Sum::F32(gradient), how))?;
+            gradient.iter_mut().for_each(|sum| *sum *= 1.0 / ranks as f32);
         } else {
-            self.report.clipped = round(&form, gradient, &mut self.frame, &mut self.words)?;
-            let mut sums = std::mem::take(&mut self.sums);
-            sums.clear();
-            self.timed(|lane| sum_words(route, precision, &mut lane.words, &mut sums))?;
-            gradient.copy_from_slice(&sums);
-            self.sums = sums;
+            match self.halves.round(&form, gradient, ranks) {
+                Ok(clipped) => self.report.clipped = clipped,
+                Err(error) => {
+                    self.refusal.get_or_insert(error);
+                    self.halves.zeros(gradient.len());
+                }
+            }
+            let mut means = std::mem::take(&mut self.means);
+            means.clear();
+            self.timed(|lane| lane.halves.sum(route, precision, &mut means))?;
+            gradient.copy_from_slice(&means);
+            self.means = means;
+        }
+        if let Some(position) = gradient.iter().position(|mean| !mean.is_finite()) {
+            // The same on every rank, so that all of them skip the step.
+            let found = NonFinite { position, value: gradient[position] };
+            let bucket = self.compressor.bucket();
+            self.refusal.get_or_insert_with(|| non_finite(bucket, "the sum over all ranks", found));
         }
         Ok(true)
     }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::sums::Halves;
 use crate::group::{Algorithm, Gathered, Group, Mark};
 use crate::kernels::Cpu;
 use crate::memory::Progress;
@@ -51,19 +52,19 @@ pub(crate) struct Lane {
     pub(super) frame: Vec<u8>,
     pub(super) gathered: Gathered,
     pub(super) proposals: Vec<Vec<u8>>,
-    pub(super) words: Vec<u16>,
-    pub(super) sums: Vec<f32>,
+    pub(super) halves: Halves,
+    pub(super) means: Vec<f32>,
 }
 
 /// What is to be settled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Way {
     Nothing,
-    /// The sum stands where the gradient stood.
+    /// The mean stands where the gradient stood.
     Dense,
     /// Everybody's frames are here.
     Gathered,
-    /// The sums of the agreed values are here.
+    /// The means of the agreed values are here.
     Agreed,
 }
 
@@ -82,8 +83,8 @@ impl Lane {
             frame: Vec::new(),
             gathered: Gathered::default(),
             proposals: Vec::new(),
-            words: Vec::new(),
-            sums: Vec::new(),
+            halves: Halves::default(),
+            means: Vec::new(),
         })
     }
 
@@ -123,8 +124,14 @@ impl Lane {
             + self.frame.capacity()
             + self.gathered.bytes()
             + proposals
-            + 2 * self.words.capacity()
-            + 4 * self.sums.capacity()
+            + self.halves.bytes()
+            + 4 * self.means.capacity()
+    }
+
+    /// A new step begins: nothing of the one before counts any longer, also in buckets that will not travel.
+    pub fn begin(&mut self) {
+        (self.report, self.refusal, self.absent) = (Report::default(), None, None);
+        (self.way, self.exchange_time) = (Way::Nothing, Duration::ZERO);
     }
 
     /// First half of a step. False: some rank could not take part, and all of them know; the step has to be
@@ -139,9 +146,6 @@ impl Lane {
         let &Situation { progress, plan, .. } = situation;
         let bucket = self.compressor.bucket().id();
         route.group.mark(Mark { step: progress.step, plan, bucket });
-        (self.report, self.refusal, self.absent) = (Report::default(), None, None);
-        self.way = Way::Nothing;
-        self.exchange_time = Duration::ZERO;
         let exchange = self.compressor.recipe().exchange;
         if exchange == Exchange::Dense {
             return self.travel_dense(route, situation, gradient);
@@ -156,13 +160,10 @@ impl Lane {
             scale: situation.share,
         };
         match exchange {
-            Exchange::Gathered if !self.compressor.is_dense(progress) => self.travel_gathered(route, &input),
             // Where everything is sent, there are no coordinates to gather or to agree on.
-            Exchange::Gathered | Exchange::Dense => self.travel_agreed(route, &input, None),
-            Exchange::Agreed(leaders) => {
-                let leaders = Some(leaders).filter(|_| !self.compressor.is_dense(progress));
-                self.travel_agreed(route, &input, leaders)
-            }
+            _ if self.compressor.is_dense(progress) => self.travel_agreed(route, &input, None),
+            Exchange::Agreed(leaders) => self.travel_agreed(route, &input, Some(leaders)),
+            Exchange::Gathered | Exchange::Dense => self.travel_gathered(route, &input),
         }
     }
 
@@ -174,18 +175,11 @@ impl Lane {
         size: usize,
         gradient: &mut [f32],
     ) -> Result<()> {
-        let factor = 1.0 / size as f32;
         match std::mem::replace(&mut self.way, Way::Nothing) {
-            Way::Nothing => Ok(()),
-            Way::Dense => {
-                if size > 1 {
-                    gradient.iter_mut().for_each(|x| *x *= factor);
-                }
-                Ok(())
-            }
-            Way::Gathered => self.settle_gathered(cpu, situation, factor, gradient),
+            Way::Nothing | Way::Dense => Ok(()),
+            Way::Gathered => self.settle_gathered(cpu, situation, 1.0 / size as f32, gradient),
             Way::Agreed => {
-                self.settle_agreed(cpu, factor, gradient);
+                self.settle_agreed(cpu, gradient);
                 Ok(())
             }
         }

@@ -35,6 +35,8 @@ pub struct State {
     pub selectors: BTreeMap<String, BTreeMap<String, f64>>,
     /// The step that comes next.
     pub step: u64,
+    /// Epochs done, for methods that warm up.
+    pub epoch: f64,
     /// The rank it belongs to: every rank has a residual of its own.
     pub rank: u64,
     /// How many ranks there were; 0 where no group was involved.
@@ -101,6 +103,7 @@ impl State {
             ("method".to_owned(), self.method.clone()),
             ("selectors".to_owned(), serde_json::to_string(&bits).map_err(|e| e.to_string())?),
             ("step".to_owned(), self.step.to_string()),
+            ("epoch".to_owned(), self.epoch.to_bits().to_string()),
             ("rank".to_owned(), self.rank.to_string()),
             ("ranks".to_owned(), self.ranks.to_string()),
         ]);
@@ -132,6 +135,7 @@ impl State {
         };
         let mut state = State {
             step: number("step")?,
+            epoch: f64::from_bits(number("epoch")?),
             rank: number("rank")?,
             ranks: number("ranks")?,
             method: field("method"),
@@ -171,7 +175,7 @@ mod tests {
 
     fn sample() -> State {
         let method = "redsync:quantize=true".into();
-        let mut state = State { method, step: 1 << 60, rank: 3, ranks: 4, ..State::default() };
+        let mut state = State { method, step: 1 << 60, epoch: 0.3, rank: 3, ranks: 4, ..State::default() };
         state.residual.insert("a/b".into(), vec![1.0, -0.0, 1e-45, f32::MAX]);
         state.residual.insert("empty".into(), vec![]);
         state.momentum.insert("a/b".into(), vec![0.1, 0.2, 0.3, 0.4]);

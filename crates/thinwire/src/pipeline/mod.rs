@@ -31,8 +31,8 @@ mod spectrum;
 mod unit;
 
 pub use aggregator::Aggregator;
-pub(crate) use compressor::non_finite;
 pub use compressor::{Compressor, Input};
+pub(crate) use compressor::{non_finite, norm_of_huge};
 pub use recipe::{Exception, Exchange, Momentum, Recipe, Scope, ValuePlan};
 pub use report::Report;
 

@@ -10,7 +10,7 @@ use crate::exchange::{Lane, Route, Situation, verdict};
 use crate::group::{Algorithm, Gathered, Group, Mark, Traffic};
 use crate::kernels::{Cpu, Kernels};
 use crate::memory::{Progress, State};
-use crate::pipeline::Report;
+use crate::pipeline::{Report, norm_of_huge};
 use crate::{Error, Result, method};
 
 /// Everything a rank needs to take part in steps.
@@ -75,7 +75,8 @@ impl Engine {
     pub fn norm<'a>(&mut self, gradients: impl Iterator<Item = &'a [f32]>) -> Option<f64> {
         let mut squares = 0.0;
         for gradient in gradients {
-            squares += self.cpu.statistics(gradient, &[0..gradient.len()]).ok()?.sum_squares;
+            let measured = self.cpu.statistics(gradient, &[0..gradient.len()]).ok()?.sum_squares;
+            squares += if measured.is_finite() { measured } else { norm_of_huge(gradient).powi(2) };
         }
         Some(squares.sqrt()).filter(|norm| norm.is_finite())
     }
@@ -83,6 +84,7 @@ impl Engine {
     /// Begins a step.
     pub fn begin(&mut self, norm: Option<f64>) -> Result<Begun> {
         let (at, traffic) = (Instant::now(), self.group.traffic());
+        self.lanes.iter_mut().for_each(Lane::begin);
         self.group.mark(Mark { step: self.progress.step, plan: self.plan, bucket: u32::MAX });
         let share = match self.options.mean {
             Mean::OfRanks => 1.0,
@@ -128,15 +130,15 @@ impl Engine {
     pub fn finish(&mut self, begun: Begun, buckets: &mut [Vectors<'_>]) -> Result<StepReport> {
         if !begun.going || self.lanes.iter().any(Lane::needs_verdict) {
             let refusal = self.lanes.iter().find_map(Lane::refusal).cloned();
-            if let Some(skipped) = verdict(self.group.as_mut(), refusal.as_ref())? {
-                self.cancel(&begun.situation, buckets);
-                self.progress.step += 1;
-                return Err(skipped);
-            }
-            if !begun.going {
-                // There is nothing to settle: the buckets have not travelled to the end.
-                self.cancel(&begun.situation, buckets);
-                return Err(self.unexplained());
+            match verdict(self.group.as_mut(), refusal.as_ref()) {
+                Ok(None) if begun.going => {}
+                judged => {
+                    // Nothing may be settled, also where the buckets have not travelled to the end.
+                    self.cancel(&begun.situation, buckets);
+                    let skipped = judged?;
+                    self.progress.step += skipped.is_some() as u64;
+                    return Err(skipped.unwrap_or_else(|| self.unexplained()));
+                }
             }
         }
         let settling = Instant::now();
@@ -219,6 +221,7 @@ impl Engine {
     pub fn save(&self) -> State {
         let mut whole = State {
             step: self.progress.step,
+            epoch: self.progress.epoch,
             rank: self.group.rank() as u64,
             ranks: self.group.size() as u64,
             ..State::default()
@@ -235,10 +238,19 @@ impl Engine {
 
     /// All of it, or nothing.
     pub fn restore(&mut self, state: &State) -> Result<()> {
+        let own = (self.group.rank() as u64, self.group.size() as u64);
+        if state.ranks != 0 && (state.rank, state.ranks) != own {
+            return Err(Error::BadState {
+                path: "(in memory)".into(),
+                field: "its rank".into(),
+                found: format!("{} of {}", state.rank, state.ranks),
+                expected: format!("{} of {}; set State::ranks to 0 to take it all the same", own.0, own.1),
+            });
+        }
         let before = self.save();
         let restored = self.restore_lanes(state);
         match &restored {
-            Ok(()) => self.progress.step = state.step,
+            Ok(()) => self.progress = Progress { step: state.step, epoch: state.epoch },
             // What was there a moment ago fits.
             Err(_) => self.restore_lanes(&before)?,
         }

@@ -51,7 +51,7 @@ use queue::{Queue, Rejected};
 pub struct Options {
     /// Threads for the arithmetic of this rank. Default: 1.
     pub threads: usize,
-    /// The algorithm of sums and broadcasts; `None`, the default, chooses by size.
+    /// The algorithm of all collectives; `None`, the default, chooses by size.
     pub algorithm: Option<Algorithm>,
     /// Compare a checksum of the replicas every so many steps; 0: never. Default: 100.
     pub check_replicas_every: u64,
@@ -85,14 +85,20 @@ pub enum Mean {
 /// Keeps the gradients of all ranks in step. See the [module](self).
 ///
 /// A step is all or nothing. If a rank can't take part (its gradient holds a NaN, say), all ranks get
-/// [`Error::Skipped`], nothing counts as sent, and the next step may follow; only the gradients themselves may
-/// hold anything by then. After any other error of a step the group is lost.
+/// [`Error::Skipped`], nothing counts as sent, and the next step may follow. The gradients may hold anything by
+/// then, and the memory is what it was but for rounding: the gradient was added to it and is taken out again, so
+/// that where it was millions of times larger than what was kept, little of that is left. After any other error of
+/// a step the group is lost.
 pub struct Synchronizer<Buffer = Vec<f32>> {
     shared: Arc<Shared<Buffer>>,
     worker: Option<JoinHandle<()>>,
     rank: usize,
     size: usize,
     buckets: usize,
+    /// The step that comes next or is under way, while the engine may be busy with it.
+    step: u64,
+    /// Buffers of a step that failed.
+    returned: Vec<Buffer>,
 }
 
 struct Shared<Buffer> {
@@ -110,7 +116,7 @@ struct Ready<Buffer> {
 type Done<Buffer> = (Vec<Ready<Buffer>>, Result<StepReport>);
 
 impl<Buffer> Shared<Buffer> {
-    /// An engine that panicked answers every call with the group's error.
+    /// A panic gives the group up (see [`work`]), and then every call is answered with that.
     fn engine(&self) -> MutexGuard<'_, Engine> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -134,7 +140,7 @@ impl<Buffer: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Synchronizer<Buffer> 
         let engine = Engine::new(Box::new(group), method, &layout, options)?;
         let buckets = engine.buckets();
         let shared = Arc::new(Shared { engine: Mutex::new(engine), queue: Queue::new(buckets) });
-        Ok(Synchronizer { shared, worker: None, rank, size, buckets })
+        Ok(Synchronizer { shared, worker: None, rank, size, buckets, step: 0, returned: Vec::new() })
     }
 
     /// This rank.
@@ -194,14 +200,17 @@ impl<Buffer: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Synchronizer<Buffer> 
             .enumerate()
             .map(|(b, gradient)| (gradient.as_mut(), weights_of(b)))
             .collect();
-        run(&mut self.shared.engine(), &mut vectors)
+        let mut engine = self.shared.engine();
+        let report = run(&mut engine, &mut vectors);
+        self.step = engine.progress.step;
+        report
     }
 
     /// Hands over the gradient of a bucket, to travel in the background; [`wait`](Synchronizer::wait) gives the
     /// buffers back. Methods that look at weights need them here.
     pub fn submit(&mut self, bucket: usize, gradient: Buffer, weights: Option<Buffer>) -> Result<()> {
         self.start_worker();
-        let step = self.next_step_or_this();
+        let step = self.step;
         self.shared.queue.submit(bucket, Ready { gradient, weights }).map_err(
             |(rejected, _)| match rejected {
                 Rejected::Unknown => Error::UnknownBucket { found: bucket, last: self.buckets - 1 },
@@ -211,16 +220,29 @@ impl<Buffer: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Synchronizer<Buffer> 
         )
     }
 
-    /// Waits until all buckets of the step have been exchanged: the means, in the order of the layout.
+    /// Waits until all buckets of the step have been exchanged: the means, in the order of the layout. After an
+    /// error [`returned`](Synchronizer::returned) has the buffers.
     pub fn wait(&mut self) -> Result<(Vec<Buffer>, StepReport)> {
         let submitted = self.shared.queue.submitted();
         if submitted < self.buckets {
-            let step = self.next_step_or_this();
-            return Err(Error::StepUnderWay { step, submitted, buckets: self.buckets });
+            return Err(Error::StepUnderWay { step: self.step, submitted, buckets: self.buckets });
         }
         let (buckets, report) = self.shared.queue.wait().ok_or_else(worker_gone)?;
-        let report = report?;
-        Ok((buckets.into_iter().map(|ready| ready.gradient).collect(), report))
+        self.step = self.shared.engine().progress.step;
+        let buffers: Vec<Buffer> = buckets.into_iter().map(|ready| ready.gradient).collect();
+        match report {
+            Ok(report) => Ok((buffers, report)),
+            Err(error) => {
+                self.returned = buffers;
+                Err(error)
+            }
+        }
+    }
+
+    /// The buffers of a step for which [`wait`](Synchronizer::wait) gave an error, in the order of the layout; what
+    /// is in them is worth nothing.
+    pub fn returned(&mut self) -> Vec<Buffer> {
+        std::mem::take(&mut self.returned)
     }
 
     /// Everything this rank must keep for the run to go on with the same bits. Every rank saves its own.
@@ -232,7 +254,9 @@ impl<Buffer: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Synchronizer<Buffer> 
     /// Goes on from a saved state.
     pub fn restore(&mut self, state: &State) -> Result<()> {
         self.check_idle()?;
-        self.shared.engine().restore(state)
+        self.shared.engine().restore(state)?;
+        self.step = state.step;
+        Ok(())
     }
 
     /// Gives the group up and tells the others why, so that they need not wait for the deadline.
@@ -243,16 +267,8 @@ impl<Buffer: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Synchronizer<Buffer> 
     fn check_idle(&self) -> Result<()> {
         match self.shared.queue.submitted() {
             0 => Ok(()),
-            submitted => {
-                let step = self.next_step_or_this();
-                Err(Error::StepUnderWay { step, submitted, buckets: self.buckets })
-            }
+            submitted => Err(Error::StepUnderWay { step: self.step, submitted, buckets: self.buckets }),
         }
-    }
-
-    /// The step under way, for messages: the engine may be busy with it.
-    fn next_step_or_this(&self) -> u64 {
-        self.shared.engine.try_lock().map_or(0, |engine| engine.progress.step)
     }
 
     fn start_worker(&mut self) {
@@ -318,6 +334,9 @@ fn work<Buffer: AsRef<[f32]> + AsMut<[f32]>>(shared: &Shared<Buffer>) {
     struct CloseOnDrop<'a, Buffer>(&'a Shared<Buffer>);
     impl<Buffer> Drop for CloseOnDrop<'_, Buffer> {
         fn drop(&mut self) {
+            if std::thread::panicking() {
+                self.0.engine().group.abandon("the thread that exchanges the buckets panicked");
+            }
             self.0.queue.close();
         }
     }

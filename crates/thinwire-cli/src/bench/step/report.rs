@@ -59,6 +59,9 @@ impl Figures {
             percentile(&times, 50)
         };
         let last = reports[reports.len() - 1];
+        // Leaders take turns, and send more than the others.
+        let mean =
+            |number: fn(&StepReport) -> f64| reports.iter().map(number).sum::<f64>() / reports.len() as f64;
         let step_ms = percentile(&seconds, 50) * 1e3;
         Figures {
             method: method.to_owned(),
@@ -69,12 +72,12 @@ impl Figures {
             encode_ms: stage(|report| report.compression.encode_time),
             exchange_ms: stage(|report| report.times.exchange),
             settle_ms: stage(|report| report.times.settle),
-            sent: last.traffic.sent,
-            received: last.traffic.received,
-            kept: last.kept(),
-            value_ratio: last.value_ratio(),
-            wire_ratio: last.wire_ratio(),
-            gain: last.gain(),
+            sent: mean(|report| report.traffic.sent as f64) as u64,
+            received: mean(|report| report.traffic.received as f64) as u64,
+            kept: mean(|report| report.kept() as f64) as usize,
+            value_ratio: mean(StepReport::value_ratio),
+            wire_ratio: mean(StepReport::wire_ratio),
+            gain: mean(StepReport::gain),
             workspace_bytes: workspace,
             workspace_per_coordinate: workspace as f64 / (last.compression.values.max(1) * ranks) as f64,
         }

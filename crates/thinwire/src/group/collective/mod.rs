@@ -39,15 +39,10 @@ pub(super) trait Plan {
 }
 
 /// Work space in which bytes arrive before they are added: aligned, and small enough to stay in the cache.
-#[derive(Debug)]
+/// Taken at the first use.
+#[derive(Debug, Default)]
 pub(super) struct Scratch {
     words: Vec<u32>,
-}
-
-impl Default for Scratch {
-    fn default() -> Self {
-        Scratch { words: vec![0; Scratch::BYTES / 4] }
-    }
 }
 
 impl Scratch {
@@ -55,6 +50,7 @@ impl Scratch {
     pub const BYTES: usize = 256 << 10;
 
     pub fn bytes(&mut self) -> &mut [u8] {
+        self.words.resize(Scratch::BYTES / 4, 0);
         bytemuck::cast_slice_mut(&mut self.words)
     }
 }

@@ -72,6 +72,7 @@ impl<W: Wire> Mesh<W> {
 
     fn drive(&mut self, envelope: Envelope, plan: &mut impl Plan) -> Result<(), Trouble> {
         let mut watch = Watch::begin(self.deadline, Some(envelope), self.before);
+        let mut traffic = self.wire.traffic();
         loop {
             // The deadline is over when nothing is there after it, however late this process was to look.
             let looked = Instant::now();
@@ -84,9 +85,15 @@ impl<W: Wire> Mesh<W> {
                 watch.progress();
                 continue;
             }
+            // Bytes also move that the plan does not see: those of an encrypted record that is not whole.
+            let now = self.wire.traffic();
+            if now != traffic {
+                traffic = now;
+                watch.progress();
+            }
             self.interest.read.clear();
             self.interest.read.extend(self.incoming.iter().filter(|i| !i.is_finished()).map(|i| i.peer));
-            watch.listen(&mut self.wire)?;
+            watch.listen(&mut self.wire, &self.interest)?;
             watch.check(&mut self.wire, &self.interest, looked)?;
             self.wire.wait(&self.interest, watch.until())?;
         }

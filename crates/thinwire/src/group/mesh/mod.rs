@@ -130,13 +130,14 @@ impl<W: Wire> Group for Mesh<W> {
                 messages[0].extend_from_slice(mine);
                 self.check_lost()
             }
-            Algorithm::Tree => {
-                self.collective(Operation::DirectGather, &mut Gather::new(mine, limit, messages, rank))
-            }
-            Algorithm::Ring => {
+            Algorithm::Ring if size > 2 => {
                 let lengths = self.lengths(mine.len(), limit)?;
                 let mut plan = RingGather::new(mine, &lengths, messages, rank);
                 self.collective(Operation::RingGather, &mut plan)
+            }
+            // Between two, the ring is the straight way too.
+            Algorithm::Ring | Algorithm::Tree => {
+                self.collective(Operation::DirectGather, &mut Gather::new(mine, limit, messages, rank))
             }
         }
     }

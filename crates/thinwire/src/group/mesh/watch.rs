@@ -1,8 +1,8 @@
 //! The deadline, and who is to blame when it passes.
 //!
 //! A rank in a ring waits for its neighbour, which waits for its own, and so on to the one that is missing. To
-//! name that one, every rank tells all others whom it waits for once half of the deadline is over. At the end a
-//! rank follows these words from the one it waits for to the first that has said nothing. They also tell in which
+//! name that one, every rank tells all others whom it waits for once half of the deadline is over, or as soon as it
+//! hears that others wait for it. At the end a rank follows these words from the one it waits for to the first that has said nothing. They also tell in which
 //! collective a rank waits: ranks that are at odds about it may wait for each other without ever reading a message
 //! that would show it.
 
@@ -46,6 +46,8 @@ pub(super) struct Watch {
     /// When something last moved.
     moved: Instant,
     told: bool,
+    /// Whether it has told because others wait for it.
+    answered: bool,
     /// The collective this rank is in, and the one before: another rank may still be there.
     at: Option<Envelope>,
     before: Option<Envelope>,
@@ -56,12 +58,20 @@ pub(super) struct Watch {
 impl Watch {
     pub fn begin(deadline: Duration, at: Option<Envelope>, before: Option<Envelope>) -> Watch {
         // The list is made when somebody speaks: in most collectives nobody does.
-        Watch { deadline, moved: Instant::now(), told: false, at, before, waiting: Vec::new() }
+        Watch {
+            deadline,
+            moved: Instant::now(),
+            told: false,
+            answered: false,
+            at,
+            before,
+            waiting: Vec::new(),
+        }
     }
 
     pub fn progress(&mut self) {
         self.moved = Instant::now();
-        self.told = false;
+        (self.told, self.answered) = (false, false);
     }
 
     /// When to look again.
@@ -71,7 +81,8 @@ impl Watch {
 
     /// Reads the notes that have come, but not for ever: one that never stops talking must not outlast the
     /// deadline.
-    pub fn listen(&mut self, wire: &mut impl Wire) -> Result<(), Trouble> {
+    pub fn listen(&mut self, wire: &mut impl Wire, interest: &Interest) -> Result<(), Trouble> {
+        let mut asked = false;
         for _ in 0..NOTES_AT_ONCE * wire.size() {
             let Some((rank, note)) = wire.hear() else { break };
             match note {
@@ -80,6 +91,7 @@ impl Watch {
                     if let Some(error) = mine.into_iter().find_map(|mine| mine.contradiction(&at, rank)) {
                         return Err(Trouble::Error(error));
                     }
+                    asked |= on.contains(&(wire.rank() as u32));
                     self.waiting.resize(wire.size(), None);
                     self.waiting[rank] = Some(on);
                 }
@@ -88,21 +100,30 @@ impl Watch {
                 }
             }
         }
+        // One that came late and waits itself is not the one that is missing.
+        if asked && !self.answered && !(interest.read.is_empty() && interest.write.is_empty()) {
+            self.answered = true;
+            self.tell(wire, interest);
+        }
         Ok(())
+    }
+
+    fn tell(&self, wire: &mut impl Wire, interest: &Interest) {
+        let on = interest.read.iter().chain(&interest.write).map(|&rank| rank as u32).collect();
+        let at = self.at.map_or([0; ENVELOPE_BYTES], Envelope::to_bytes);
+        tell_all(wire, &Note::Waiting { at, on });
     }
 
     /// Tells the others when half of the deadline is over, and ends the wait when all of it is.
     pub fn check(&mut self, wire: &mut impl Wire, interest: &Interest, now: Instant) -> Result<(), Trouble> {
         let waited = now - self.moved;
         if waited >= self.deadline {
-            self.listen(wire)?;
+            self.listen(wire, interest)?;
             return Err(Trouble::Silent(self.missing(wire.rank(), wire.size(), interest)));
         }
         if waited >= self.deadline / 2 && !self.told {
             self.told = true;
-            let on = interest.read.iter().chain(&interest.write).map(|&rank| rank as u32).collect();
-            let at = self.at.map_or([0; ENVELOPE_BYTES], Envelope::to_bytes);
-            tell_all(wire, &Note::Waiting { at, on });
+            self.tell(wire, interest);
         }
         Ok(())
     }
@@ -165,7 +186,7 @@ impl<W: Wire> Mesh<W> {
         let until = Instant::now() + GRACE;
         let mut watch = Watch::begin(self.deadline, None, None);
         loop {
-            if let Err(trouble) = watch.listen(&mut self.wire) {
+            if let Err(trouble) = watch.listen(&mut self.wire, &nobody) {
                 return Some(trouble);
             }
             if !self.wire.hears(peer) || Instant::now() >= until {

@@ -259,7 +259,10 @@ fn send_note(notes: &mut Connection, bytes: &[u8]) -> Result<(), String> {
             return Err("it does not read its notes".into());
         }
         let mut room = [PollFd::new(notes.stream(), PollFlags::OUT)];
-        poll(&mut room, Some(&timespec(left))).map_err(|error| error.to_string())?;
+        match poll(&mut room, Some(&timespec(left))) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.to_string()),
+        }
     }
 }
 

@@ -19,7 +19,7 @@ impl Compressor {
         frame: &mut Vec<u8>,
         report: &mut Report,
     ) -> Result<()> {
-        let (begun, before) = (Instant::now(), frame.len());
+        let begun = Instant::now();
         let mut writer = FrameWriter::new(frame, self.header(input));
         for draft in self.message.drafts.iter().filter(|draft| draft.unit.is_some()) {
             let start = draft.universe.start as u32;
@@ -38,7 +38,6 @@ impl Compressor {
         }
         writer.finish()?;
         report.encode_time += begun.elapsed();
-        report.frame_bytes += frame.len() - before;
         Ok(())
     }
 
@@ -130,14 +129,19 @@ impl Compressor {
         &self.message.values
     }
 
-    /// The values of this step travel in `form`: what it loses is kept for later, and stands in their place.
-    pub(crate) fn keep_loss(&mut self, form: &ValueForm) -> Result<()> {
+    /// The others read `sent` for this step's values: the rest is kept for later, and stands in their place.
+    pub(crate) fn keep_rest(&mut self, sent: &[f32]) {
         if self.recipe.feedback {
-            for number in 0..self.message.drafts.len() {
-                self.message.keep_loss(number, form)?;
-            }
+            self.message.values.iter_mut().zip(sent).for_each(|(value, sent)| *value -= sent);
+            self.message.drafts.iter_mut().for_each(|draft| draft.lossy = true);
         }
-        Ok(())
+    }
+
+    /// The squared norm of what was selected; layers that are sent dense do not count.
+    pub(crate) fn selected_energy(&self) -> f64 {
+        let selected = self.message.drafts.iter().filter(|draft| draft.unit.is_some());
+        let values = selected.flat_map(|draft| &self.message.values[draft.values.clone()]);
+        values.map(|&value| value as f64 * value as f64).sum()
     }
 
     /// Puts the sums to their coordinates; everything else becomes zero.

@@ -98,7 +98,7 @@ impl Compressor {
 
 impl Message {
     /// Puts into the place of a draft's values what stays behind: the difference to what receivers will read.
-    pub(super) fn keep_loss(&mut self, number: usize, form: &ValueForm) -> Result<()> {
+    fn keep_loss(&mut self, number: usize, form: &ValueForm) -> Result<()> {
         let draft = &mut self.drafts[number];
         let values = &mut self.values[draft.values.clone()];
         self.bytes.clear();

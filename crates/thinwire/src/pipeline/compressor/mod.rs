@@ -206,7 +206,7 @@ impl Compressor {
 }
 
 /// The norm of a gradient whose squares are beyond the range of `f32`.
-fn norm_of_huge(gradient: &[f32]) -> f64 {
+pub(crate) fn norm_of_huge(gradient: &[f32]) -> f64 {
     gradient.iter().map(|&g| g as f64 * g as f64).sum::<f64>().sqrt()
 }
 
