@@ -74,8 +74,7 @@ fn train(spec: &str, momentum: f32, shards: &[Shard]) -> f32 {
     let mut weights = Local::run(WORKERS, |group| {
         let shard = &shards[group.rank()];
         let options = Options { check_replicas_every: 50, ..Options::default() };
-        let mut synchronizer: Synchronizer =
-            Synchronizer::with_options(group, spec, bucket.clone(), options).unwrap();
+        let mut synchronizer = Synchronizer::with_options(group, spec, bucket.clone(), options).unwrap();
         synchronizer.set_epoch(f64::INFINITY);
         let mut noise = Noise(3);
         let mut weights = [(0..bucket.len()).map(|_| noise.next() * 0.05).collect::<Vec<f32>>()];

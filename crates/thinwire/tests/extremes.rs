@@ -23,7 +23,7 @@ fn two_buckets() -> Layout {
 fn sums_at_half_width_do_not_overflow_and_what_is_cut_is_kept() {
     let results = Local::run(5, |group| {
         let rank = group.rank();
-        let mut synchronizer: Synchronizer =
+        let mut synchronizer =
             Synchronizer::new(group, "ar-topk:density=0.001,values=f16", bucket(1000)).unwrap();
         let mut arrived = 0.0;
         for _ in 0..40 {
@@ -45,7 +45,7 @@ fn sums_at_half_width_do_not_overflow_and_what_is_cut_is_kept() {
 fn a_dense_mean_is_finite_or_the_step_is_skipped() {
     let run = |method: &str, value: f32| {
         let mut results = Local::run(2, |group| {
-            let mut synchronizer: Synchronizer = Synchronizer::new(group, method, bucket(8)).unwrap();
+            let mut synchronizer = Synchronizer::new(group, method, bucket(8)).unwrap();
             let mut means = [vec![value; 8]];
             let result = synchronizer.step(&mut means, NONE).map(|_| means[0][3]);
             // Whatever it was, the next step is as good as any.
@@ -65,8 +65,7 @@ fn every_skipped_step_names_its_own_reason() {
     let layout = two_buckets();
     let errors = Local::run(2, |group| {
         let rank = group.rank();
-        let mut synchronizer: Synchronizer =
-            Synchronizer::new(group, "topk:density=0.1", layout.clone()).unwrap();
+        let mut synchronizer = Synchronizer::new(group, "topk:density=0.1", layout.clone()).unwrap();
         let mut skip = |bad: usize, bucket: usize| {
             let mut gradients = vec![vec![1.0f32; 1000]; 2];
             if rank == bad {
@@ -89,7 +88,7 @@ fn every_skipped_step_names_its_own_reason() {
 fn a_huge_gradient_is_clipped_by_the_norm_of_all_buckets() {
     let norm = |layout: Layout| {
         let norms = Local::run(1, |group| {
-            let mut synchronizer: Synchronizer =
+            let mut synchronizer =
                 Synchronizer::new(group, "topk:density=0.9,clip=1", layout.clone()).unwrap();
             let mut means: Vec<Vec<f32>> = layout.buckets().iter().map(|b| vec![1e25; b.len()]).collect();
             synchronizer.step(&mut means, NONE).unwrap();
@@ -106,7 +105,7 @@ fn the_leader_is_chosen_by_what_was_selected() {
     let means = Local::run(2, |group| {
         let rank = group.rank();
         let method = "ar-topk:density=0.01,leader=var,dense_up_to=100";
-        let mut synchronizer: Synchronizer = Synchronizer::new(group, method, layout.clone()).unwrap();
+        let mut synchronizer = Synchronizer::new(group, method, layout.clone()).unwrap();
         let mut gradient = vec![0.0f32; 1100];
         match rank {
             // A large bias, which is sent dense, and small weights.
@@ -124,14 +123,14 @@ fn the_leader_is_chosen_by_what_was_selected() {
 fn a_restored_run_knows_its_epoch_and_its_rank() {
     let method = "topk:density=0.01,warmup=dgc";
     let state = Local::run(2, |group| {
-        let mut synchronizer: Synchronizer = Synchronizer::new(group, method, bucket(1000)).unwrap();
+        let mut synchronizer = Synchronizer::new(group, method, bucket(1000)).unwrap();
         synchronizer.set_epoch(100.0);
         synchronizer.step(&mut [noise(1000, 1)], NONE).unwrap();
         synchronizer.save().unwrap()
     });
     Local::run(2, |group| {
         let rank = group.rank();
-        let mut synchronizer: Synchronizer = Synchronizer::new(group, method, bucket(1000)).unwrap();
+        let mut synchronizer = Synchronizer::new(group, method, bucket(1000)).unwrap();
         let error = synchronizer.restore(&state[1 - rank]).unwrap_err().to_string();
         assert!(error.contains(&format!("{} of 2", 1 - rank)), "{error}");
         synchronizer.restore(&state[rank]).unwrap();

@@ -25,8 +25,7 @@ fn buckets_submitted_in_any_order_give_the_bits_of_a_plain_step() {
         let run = |background: bool| {
             Local::run(3, |group| {
                 let rank = group.rank();
-                let mut synchronizer: Synchronizer =
-                    Synchronizer::new(group, method, layout.clone()).unwrap();
+                let mut synchronizer = Synchronizer::new(group, method, layout.clone()).unwrap();
                 let mut all = Vec::new();
                 for step in 0..4u64 {
                     let mut means = gradients(&layout, step * 10 + rank as u64);
@@ -60,8 +59,7 @@ fn a_nan_on_one_rank_makes_all_skip_the_step_and_go_on() {
         for background in [false, true] {
             let states = Local::run(4, |group| {
                 let rank = group.rank();
-                let mut synchronizer: Synchronizer =
-                    Synchronizer::new(group, method, layout.clone()).unwrap();
+                let mut synchronizer = Synchronizer::new(group, method, layout.clone()).unwrap();
                 let weights = gradients(&layout, 77);
                 let run = |synchronizer: &mut Synchronizer, mut means: Vec<Vec<f32>>| {
                     if background {
@@ -118,8 +116,7 @@ fn a_restored_run_goes_on_with_the_same_bits() {
             Local::run(3, |group| {
                 let rank = group.rank();
                 let path = folder.path().join(format!("rank{rank}.safetensors"));
-                let mut synchronizer: Synchronizer =
-                    Synchronizer::new(group, method, layout.clone()).unwrap();
+                let mut synchronizer = Synchronizer::new(group, method, layout.clone()).unwrap();
                 if resume {
                     synchronizer.restore(&thinwire::memory::State::read(&path).unwrap()).unwrap();
                 }
@@ -146,7 +143,7 @@ fn a_restored_run_goes_on_with_the_same_bits() {
 fn a_state_that_does_not_fit_changes_nothing() {
     let results = Local::run(1, |group| {
         let layout = Layout::by_size([("a", vec![100]), ("b", vec![50])], 1).unwrap();
-        let mut synchronizer: Synchronizer = Synchronizer::new(group, "topk", layout.clone()).unwrap();
+        let mut synchronizer = Synchronizer::new(group, "topk", layout.clone()).unwrap();
         synchronizer.step(&mut gradients(&layout, 1), NONE).unwrap();
         let before = synchronizer.save().unwrap();
         let mut foreign = before.clone();
@@ -164,18 +161,18 @@ fn ranks_that_were_told_different_things_learn_so_at_once() {
     let bucket = |len| Layout::from(Bucket::single("w", len).unwrap());
     let errors = Local::run(3, |group| {
         let method = if group.rank() == 2 { "topk:density=0.02" } else { "topk" };
-        Synchronizer::<Vec<f32>>::new(group, method, bucket(10)).map(|_| ()).unwrap_err().to_string()
+        Synchronizer::new(group, method, bucket(10)).map(|_| ()).unwrap_err().to_string()
     });
     assert!(errors[0].contains("rank 2") && errors[0].contains("topk:density=0.02 there and topk here"));
     assert!(errors[2].contains("topk there and topk:density=0.02 here"), "{}", errors[2]);
     let errors = Local::run(2, |group| {
         let len = 10 + group.rank();
-        Synchronizer::<Vec<f32>>::new(group, "topk", bucket(len)).map(|_| ()).unwrap_err().to_string()
+        Synchronizer::new(group, "topk", bucket(len)).map(|_| ()).unwrap_err().to_string()
     });
     assert!(errors.iter().all(|error| error.contains("the layout")), "{errors:?}");
     let errors = Local::run(2, |group| {
         let options = Options { check_replicas_every: group.rank() as u64, ..Options::default() };
-        let made = Synchronizer::<Vec<f32>>::with_options(group, "topk", bucket(10), options);
+        let made = Synchronizer::with_options(group, "topk", bucket(10), options);
         made.map(|_| ()).unwrap_err().to_string()
     });
     assert!(errors.iter().all(|error| error.contains("the options")), "{errors:?}");
@@ -187,8 +184,7 @@ fn replicas_that_drift_apart_are_found_and_named() {
         let rank = group.rank();
         let options = Options { check_replicas_every: 3, ..Options::default() };
         let layout = Bucket::single("w", 50).unwrap();
-        let mut synchronizer: Synchronizer =
-            Synchronizer::with_options(group, "topk", layout, options).unwrap();
+        let mut synchronizer = Synchronizer::with_options(group, "topk", layout, options).unwrap();
         let mut weights = [noise(50, 1)];
         if rank == 2 {
             weights[0][49] += 1e-6;
@@ -211,8 +207,7 @@ fn replicas_that_drift_apart_are_found_and_named() {
 fn clipping_is_by_the_norm_of_all_buckets() {
     let run = |layout: Layout| {
         let mut means = Local::run(2, |group| {
-            let mut synchronizer: Synchronizer =
-                Synchronizer::new(group, "topk:density=1,clip=1", layout.clone()).unwrap();
+            let mut synchronizer = Synchronizer::new(group, "topk:density=1,clip=1", layout.clone()).unwrap();
             let mut values = noise(300, 1).into_iter();
             let mut means: Vec<Vec<f32>> =
                 layout.buckets().iter().map(|b| values.by_ref().take(b.len()).collect()).collect();
@@ -233,7 +228,7 @@ fn clipping_is_by_the_norm_of_all_buckets() {
 fn mistakes_of_the_caller_are_errors_and_not_hangs() {
     Local::run(1, |group| {
         let layout = Layout::by_size([("a", vec![10]), ("b", vec![5])], 1).unwrap();
-        let mut synchronizer: Synchronizer = Synchronizer::new(group, "topk", layout.clone()).unwrap();
+        let mut synchronizer = Synchronizer::new(group, "topk", layout.clone()).unwrap();
         let error = |result: thinwire::Result<()>| result.unwrap_err().to_string();
         assert!(
             error(synchronizer.step(&mut [vec![0.0; 10]], NONE).map(drop)).contains("1 vectors of gradients")
@@ -265,8 +260,7 @@ fn a_rank_that_stalls_in_the_background_is_an_error_at_the_deadline() {
             scope.spawn(|| {
                 let rank = group.rank();
                 let layout = Layout::by_size([("a", vec![10]), ("b", vec![5])], 1).unwrap();
-                let mut synchronizer: Synchronizer =
-                    Synchronizer::new(group, "topk", layout.clone()).unwrap();
+                let mut synchronizer = Synchronizer::new(group, "topk", layout.clone()).unwrap();
                 if rank == 1 {
                     std::thread::sleep(Duration::from_millis(1200));
                     return;
@@ -289,7 +283,7 @@ fn the_report_adds_up() {
         let size = group.size();
         let options = Options { algorithm: Some(Algorithm::Ring), ..Options::default() };
         let layout = Bucket::single("w", 100_000).unwrap();
-        let mut synchronizer: Synchronizer =
+        let mut synchronizer =
             Synchronizer::with_options(group, "ar-topk:density=0.01", layout, options).unwrap();
         let report = synchronizer.step(&mut [noise(100_000, 1)], NONE).unwrap();
         assert_eq!((report.kept(), report.ranks), (1000, size));

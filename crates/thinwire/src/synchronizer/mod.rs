@@ -3,18 +3,18 @@
 //! ```
 //! use thinwire::Bucket;
 //! use thinwire::group::{Group, Local};
-//! use thinwire::synchronizer::Synchronizer;
+//! use thinwire::synchronizer::{NO_WEIGHTS, Synchronizer};
 //!
 //! let means = Local::run(4, |group| {
-//!     let rank = group.rank() as f32;
+//!     let mine = group.rank() as f32 + 1.0;
 //!     let layout = Bucket::single("weight", 1000).unwrap();
 //!     let mut synchronizer = Synchronizer::new(group, "ar-topk:density=0.01", layout).unwrap();
-//!     let mut gradients = [vec![rank; 1000]];
-//!     let report = synchronizer.step(&mut gradients, &[]).unwrap();
+//!     let mut gradients = [vec![mine; 1000]];
+//!     let report = synchronizer.step(&mut gradients, NO_WEIGHTS).unwrap();
 //!     assert_eq!(report.kept(), 10);
 //!     gradients
 //! });
-//! assert_eq!(means[0][0][..11], [[1.5; 10].as_slice(), &[0.0]].concat());
+//! assert_eq!(means[0][0][..11], [[2.5; 10].as_slice(), &[0.0]].concat());
 //! assert!(means.iter().all(|mean| mean == &means[0]));
 //! ```
 //!
@@ -122,7 +122,10 @@ impl<Buffer> Shared<Buffer> {
     }
 }
 
-impl<Buffer: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Synchronizer<Buffer> {
+/// For methods that do not look at the weights.
+pub const NO_WEIGHTS: &[Vec<f32>] = &[];
+
+impl Synchronizer {
     /// A synchronizer for `method`, such as `topk` or `redsync:density=0.001`, over the buckets of `layout`. All
     /// ranks call it together: one that was told another method or layout is an error here and not later.
     pub fn new(group: impl Group + 'static, method: &str, layout: impl Into<Layout>) -> Result<Self> {
@@ -131,6 +134,19 @@ impl<Buffer: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Synchronizer<Buffer> 
 
     /// The same with other options.
     pub fn with_options(
+        group: impl Group + 'static,
+        method: &str,
+        layout: impl Into<Layout>,
+        options: Options,
+    ) -> Result<Self> {
+        Synchronizer::with_buffers(group, method, layout, options)
+    }
+}
+
+impl<Buffer: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Synchronizer<Buffer> {
+    /// The same for gradients that are submitted in buffers of another kind than `Vec<f32>`: memory that belongs to
+    /// a framework, say.
+    pub fn with_buffers(
         group: impl Group + 'static,
         method: &str,
         layout: impl Into<Layout>,
@@ -179,7 +195,7 @@ impl<Buffer: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Synchronizer<Buffer> 
     }
 
     /// One step on the calling thread: the gradient of each bucket becomes the mean over all ranks. `weights` are
-    /// the weights of each bucket, or empty; methods that look at them need them, and with them the checksum
+    /// the weights of each bucket, or [`NO_WEIGHTS`]; methods that look at them need them, and with them the checksum
     /// of the replicas covers them too.
     pub fn step<G, W>(&mut self, gradients: &mut [G], weights: &[W]) -> Result<StepReport>
     where

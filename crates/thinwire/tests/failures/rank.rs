@@ -115,7 +115,7 @@ fn run(part: &Part, memory_before: &mut Option<u64>) -> Result<()> {
     let layers = (0..part.buckets).map(|number| (format!("part{number}"), vec![each, 1]));
     let layout = Layout::by_size(layers, 4 * each)?;
     let options = Options { check_replicas_every: part.check_replicas_every, ..Options::default() };
-    let mut synchronizer: Synchronizer = Synchronizer::with_options(group, &part.method, layout, options)?;
+    let mut synchronizer = Synchronizer::with_options(group, &part.method, layout, options)?;
     synchronizer.set_epoch(f64::INFINITY);
     if part.first_step > 0 {
         let mut state = synchronizer.save()?;

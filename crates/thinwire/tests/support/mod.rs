@@ -87,7 +87,7 @@ pub fn check_method(group: &SharedGroup, method: &str, kind: Kind, elements: usi
     let what = format!("{method}, {elements} elements, rank {} of {}", group.rank(), group.size());
     let layout = layout(elements);
     let options = Options { check_replicas_every: 1, ..Options::default() };
-    let mut synchronizer: Synchronizer =
+    let mut synchronizer =
         Synchronizer::with_options(group.clone(), method, layout.clone(), options).expect(&what);
     synchronizer.set_epoch(f64::INFINITY);
     let weights: Vec<Vec<f32>> =
@@ -178,8 +178,7 @@ pub fn check_full_density(group: &SharedGroup, elements: usize) {
     let weights: Vec<Vec<f32>> = buckets.iter().map(|b| noise(b.len(), 7)).collect();
     let means = |method: &str| {
         let mut means = gradients.clone();
-        let mut synchronizer: Synchronizer =
-            Synchronizer::new(group.clone(), method, layout.clone()).unwrap();
+        let mut synchronizer = Synchronizer::new(group.clone(), method, layout.clone()).unwrap();
         synchronizer.set_epoch(f64::INFINITY);
         synchronizer.step(&mut means, &weights).unwrap();
         means
@@ -210,8 +209,7 @@ pub fn check_weighted_mean(group: &SharedGroup) {
     for method in ["dense", "topk:density=1", "ar-topk:density=1"] {
         let options = Options { mean: Mean::OfSamples, ..Options::default() };
         let layout = Bucket::single("w", 100).unwrap();
-        let mut synchronizer: Synchronizer =
-            Synchronizer::with_options(group.clone(), method, layout, options).unwrap();
+        let mut synchronizer = Synchronizer::with_options(group.clone(), method, layout, options).unwrap();
         for step in 0..3 {
             let samples = |rank: usize| if size > 1 { (rank + step) % size } else { 1 } as f64;
             synchronizer.set_samples(samples(rank));

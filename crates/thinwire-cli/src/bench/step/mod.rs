@@ -115,8 +115,7 @@ fn measure(arguments: &Arguments, methods: &[String], mut group: SharedGroup) ->
             check_replicas_every: 0,
             ..Options::default()
         };
-        let mut synchronizer: Synchronizer =
-            Synchronizer::with_options(group.clone(), method, layout.clone(), options)?;
+        let mut synchronizer = Synchronizer::with_options(group.clone(), method, layout.clone(), options)?;
         synchronizer.set_epoch(f64::INFINITY);
         let (mut times, mut reports) = (Vec::new(), Vec::new());
         for step in 0..arguments.warmup + arguments.steps {
