@@ -28,6 +28,7 @@ mod layout;
 mod queue;
 mod replicas;
 mod report;
+mod worker;
 
 /// What the queue is built on.
 mod sync {
@@ -43,7 +44,7 @@ pub use report::{StageTimes, StepReport};
 use crate::group::{Algorithm, Group, Traffic};
 use crate::memory::State;
 use crate::{Error, Result};
-use engine::{Begun, Engine, Vectors};
+use engine::{Engine, Vectors};
 use queue::{Queue, Rejected};
 
 /// How a [`Synchronizer`] works, beyond the method.
@@ -116,7 +117,7 @@ struct Ready<Buffer> {
 type Done<Buffer> = (Vec<Ready<Buffer>>, Result<StepReport>);
 
 impl<Buffer> Shared<Buffer> {
-    /// A panic gives the group up (see [`work`]), and then every call is answered with that.
+    /// A panic gives the group up (see [`worker`]), and then every call is answered with that.
     fn engine(&self) -> MutexGuard<'_, Engine> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -217,7 +218,7 @@ impl<Buffer: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Synchronizer<Buffer> 
             .map(|(b, gradient)| (gradient.as_mut(), weights_of(b)))
             .collect();
         let mut engine = self.shared.engine();
-        let report = run(&mut engine, &mut vectors);
+        let report = worker::run(&mut engine, &mut vectors);
         self.step = engine.progress.step;
         report
     }
@@ -291,7 +292,7 @@ impl<Buffer: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Synchronizer<Buffer> 
         let shared = &self.shared;
         let start = || {
             let shared = shared.clone();
-            std::thread::spawn(move || work(&shared))
+            std::thread::spawn(move || worker::work(&shared))
         };
         self.worker.get_or_insert_with(start);
     }
@@ -316,95 +317,4 @@ impl<Buffer> std::fmt::Debug for Synchronizer<Buffer> {
 
 fn worker_gone() -> Error {
     Error::GroupLost { reason: "the thread that exchanges the buckets has ended".into() }
-}
-
-/// One step whose buckets are all at hand.
-fn run(engine: &mut Engine, buckets: &mut [Vectors<'_>]) -> Result<StepReport> {
-    let norm = match engine.needs_norm() {
-        true => engine.norm(buckets.iter().map(|(gradient, _)| &**gradient)),
-        false => None,
-    };
-    let mut begun = engine.begin(norm)?;
-    for bucket in 0..buckets.len() {
-        let (gradient, weights) = &mut buckets[bucket];
-        let travelled = engine.travel(&mut begun, bucket, (gradient, *weights));
-        travelled.inspect_err(|error| engine.give_up(&begun, error, buckets))?;
-    }
-    finish(engine, begun, buckets)
-}
-
-/// Ends a step; the group is lost unless all ranks have skipped it together, or only found their replicas to
-/// differ.
-fn finish(engine: &mut Engine, begun: Begun, buckets: &mut [Vectors<'_>]) -> Result<StepReport> {
-    let finished = engine.finish(begun, buckets);
-    finished.inspect_err(|error| {
-        if !matches!(error, Error::Skipped { .. } | Error::ReplicasDiffer { .. }) {
-            engine.group.abandon(&error.to_string());
-        }
-    })
-}
-
-/// The background thread: takes buckets in order and exchanges them, step after step.
-fn work<Buffer: AsRef<[f32]> + AsMut<[f32]>>(shared: &Shared<Buffer>) {
-    /// However the thread ends, nobody waits for it any longer.
-    struct CloseOnDrop<'a, Buffer>(&'a Shared<Buffer>);
-    impl<Buffer> Drop for CloseOnDrop<'_, Buffer> {
-        fn drop(&mut self) {
-            if std::thread::panicking() {
-                self.0.engine().group.abandon("the thread that exchanges the buckets panicked");
-            }
-            self.0.queue.close();
-        }
-    }
-    let _close = CloseOnDrop(shared);
-    let count = shared.engine().buckets();
-    while let Some(first) = shared.queue.take() {
-        let mut ready = vec![first];
-        let outcome = work_step(shared, &mut ready, count);
-        let Some(outcome) = outcome else { return };
-        shared.queue.finish((ready, outcome));
-    }
-}
-
-/// One step of the background thread; `None` when the queue is closed in the midst of it.
-fn work_step<Buffer: AsRef<[f32]> + AsMut<[f32]>>(
-    shared: &Shared<Buffer>,
-    ready: &mut Vec<Ready<Buffer>>,
-    count: usize,
-) -> Option<Result<StepReport>> {
-    let mut begun = None;
-    let mut failed = None;
-    // The engine is not held while the next bucket is waited for: the caller may need it before it submits one.
-    let mut engine = shared.engine();
-    if !engine.needs_norm() {
-        match engine.begin(None) {
-            Ok(step) => begun = Some(step),
-            Err(error) => failed = Some(error),
-        }
-    }
-    drop(engine);
-    for bucket in 0..count {
-        if bucket >= ready.len() {
-            ready.push(shared.queue.take()?);
-        }
-        // After an error the other buckets are only collected, so that they can be given back.
-        if let (Some(begun), None) = (&mut begun, &failed) {
-            failed = shared.engine().travel(begun, bucket, vectors(&mut ready[bucket])).err();
-        }
-    }
-    let mut engine = shared.engine();
-    let mut all: Vec<Vectors<'_>> = ready.iter_mut().map(vectors).collect();
-    Some(match (begun, failed) {
-        (None, Some(error)) => Err(error),
-        (Some(begun), Some(error)) => {
-            engine.give_up(&begun, &error, &all);
-            Err(error)
-        }
-        (Some(begun), None) => finish(&mut engine, begun, &mut all),
-        (None, None) => run(&mut engine, &mut all),
-    })
-}
-
-fn vectors<Buffer: AsRef<[f32]> + AsMut<[f32]>>(ready: &mut Ready<Buffer>) -> Vectors<'_> {
-    (ready.gradient.as_mut(), ready.weights.as_ref().map(AsRef::as_ref))
 }

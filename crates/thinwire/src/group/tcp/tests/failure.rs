@@ -10,7 +10,7 @@ use super::*;
 use crate::group::tcp::connection::Connection;
 use crate::group::tcp::wire::Peer;
 
-const SHORT: Duration = Duration::from_millis(500);
+const SHORT: Duration = Duration::from_millis(1500);
 
 /// Runs with a short deadline once all are connected; gives each rank's error.
 fn failing(size: usize, secret: Option<Secret>, work: impl Fn(Tcp) -> Result<()> + Sync) -> Vec<Error> {
@@ -49,7 +49,7 @@ fn a_rank_that_stalls_is_named_by_all_at_the_deadline() {
             }
             group.all_reduce(Sum::F32(&mut vec![1.0; 1 << 20]), how)
         });
-        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert!(begun.elapsed() < Duration::from_secs(30));
         for error in [0, 1, 3, 4].map(|rank| errors[rank].to_string()) {
             assert!(error.contains("no word from rank 2"), "{how}: {error}");
         }
@@ -227,7 +227,7 @@ fn a_cut_link_ends_all_ranks_by_the_deadline() {
         });
         ends.map(|end| end.join().unwrap().unwrap().to_string())
     });
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(begun.elapsed() < Duration::from_secs(30));
     assert!(errors[1].contains("rank 0") && errors[2].contains("rank 0"), "{errors:?}");
 }
 

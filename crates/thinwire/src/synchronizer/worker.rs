@@ -1,0 +1,97 @@
+//! Runs steps: on the calling thread, or bucket by bucket in the background.
+
+use super::engine::{Begun, Engine, Vectors};
+use super::report::StepReport;
+use super::{Ready, Shared};
+use crate::{Error, Result};
+
+/// One step whose buckets are all at hand.
+pub(super) fn run(engine: &mut Engine, buckets: &mut [Vectors<'_>]) -> Result<StepReport> {
+    let norm = match engine.needs_norm() {
+        true => engine.norm(buckets.iter().map(|(gradient, _)| &**gradient)),
+        false => None,
+    };
+    let mut begun = engine.begin(norm)?;
+    for bucket in 0..buckets.len() {
+        let (gradient, weights) = &mut buckets[bucket];
+        let travelled = engine.travel(&mut begun, bucket, (gradient, *weights));
+        travelled.inspect_err(|error| engine.give_up(&begun, error, buckets))?;
+    }
+    finish(engine, begun, buckets)
+}
+
+/// Ends a step; the group is lost unless all ranks have skipped it together, or only found their replicas to
+/// differ.
+fn finish(engine: &mut Engine, begun: Begun, buckets: &mut [Vectors<'_>]) -> Result<StepReport> {
+    let finished = engine.finish(begun, buckets);
+    finished.inspect_err(|error| {
+        if !matches!(error, Error::Skipped { .. } | Error::ReplicasDiffer { .. }) {
+            engine.group.abandon(&error.to_string());
+        }
+    })
+}
+
+/// The background thread: takes buckets in order and exchanges them, step after step.
+pub(super) fn work<Buffer: AsRef<[f32]> + AsMut<[f32]>>(shared: &Shared<Buffer>) {
+    /// However the thread ends, nobody waits for it any longer.
+    struct CloseOnDrop<'a, Buffer>(&'a Shared<Buffer>);
+    impl<Buffer> Drop for CloseOnDrop<'_, Buffer> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                self.0.engine().group.abandon("the thread that exchanges the buckets panicked");
+            }
+            self.0.queue.close();
+        }
+    }
+    let _close = CloseOnDrop(shared);
+    let count = shared.engine().buckets();
+    while let Some(first) = shared.queue.take() {
+        let mut ready = vec![first];
+        let outcome = work_step(shared, &mut ready, count);
+        let Some(outcome) = outcome else { return };
+        shared.queue.finish((ready, outcome));
+    }
+}
+
+/// One step of the background thread; `None` when the queue is closed in the midst of it.
+fn work_step<Buffer: AsRef<[f32]> + AsMut<[f32]>>(
+    shared: &Shared<Buffer>,
+    ready: &mut Vec<Ready<Buffer>>,
+    count: usize,
+) -> Option<Result<StepReport>> {
+    let mut begun = None;
+    let mut failed = None;
+    // The engine is not held while the next bucket is waited for: the caller may need it before it submits one.
+    let mut engine = shared.engine();
+    if !engine.needs_norm() {
+        match engine.begin(None) {
+            Ok(step) => begun = Some(step),
+            Err(error) => failed = Some(error),
+        }
+    }
+    drop(engine);
+    for bucket in 0..count {
+        if bucket >= ready.len() {
+            ready.push(shared.queue.take()?);
+        }
+        // After an error the other buckets are only collected, so that they can be given back.
+        if let (Some(begun), None) = (&mut begun, &failed) {
+            failed = shared.engine().travel(begun, bucket, vectors(&mut ready[bucket])).err();
+        }
+    }
+    let mut engine = shared.engine();
+    let mut all: Vec<Vectors<'_>> = ready.iter_mut().map(vectors).collect();
+    Some(match (begun, failed) {
+        (None, Some(error)) => Err(error),
+        (Some(begun), Some(error)) => {
+            engine.give_up(&begun, &error, &all);
+            Err(error)
+        }
+        (Some(begun), None) => finish(&mut engine, begun, &mut all),
+        (None, None) => run(&mut engine, &mut all),
+    })
+}
+
+fn vectors<Buffer: AsRef<[f32]> + AsMut<[f32]>>(ready: &mut Ready<Buffer>) -> Vectors<'_> {
+    (ready.gradient.as_mut(), ready.weights.as_ref().map(AsRef::as_ref))
+}
