@@ -30,8 +30,8 @@ pub(in crate::group) struct RingSum<'a> {
     torn: usize,
 }
 
-/// Bytes of a chunk of a long vector. Over loopback a sum of 100 MB takes 0.8 of the time that it takes in one
-/// block; a quarter or four times of it are as good.
+/// Bytes of a chunk of a long vector. Over loopback a sum of 100 MB by four ranks takes 0.89 of the time that it takes
+/// in one block; with a quarter of this, or four times as much, 1.01 and 0.97.
 const CHUNK: usize = 512 << 10;
 
 impl<'a> RingSum<'a> {
