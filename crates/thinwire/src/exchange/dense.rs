@@ -3,6 +3,7 @@
 use super::lane::{Lane, Route, Situation, Way};
 use super::sums::form_of;
 use crate::Result;
+use crate::codec::value::finite_or_position;
 use crate::group::{Precision, Sum};
 use crate::kernels::{Cpu, Kernels, NonFinite};
 use crate::pipeline::{Report, non_finite};
@@ -37,7 +38,6 @@ impl Lane {
         if precision == Precision::F32 {
             let how = route.algorithm_for(bytes);
             self.timed(|_| route.group.all_reduce(Sum::F32(gradient), how))?;
-            gradient.iter_mut().for_each(|sum| *sum *= 1.0 / ranks as f32);
         } else {
             match self.halves.round(&form, gradient, ranks) {
                 Ok(clipped) => self.report.clipped = clipped,
@@ -52,7 +52,9 @@ impl Lane {
             gradient.copy_from_slice(&means);
             self.means = means;
         }
-        if let Some(position) = gradient.iter().position(|mean| !mean.is_finite()) {
+        // At half width the sum is the mean already.
+        let factor = if precision == Precision::F32 { 1.0 / ranks as f32 } else { 1.0 };
+        if let Err(position) = finish(gradient, factor) {
             // The same on every rank, so that all of them skip the step.
             let found = NonFinite { position, value: gradient[position] };
             let bucket = self.compressor.bucket();
@@ -61,6 +63,7 @@ impl Lane {
         Ok(true)
     }
 
+    /// Whether the gradient is one to send.
     fn check(&mut self, cpu: &mut Cpu, gradient: &[f32]) -> Result<()> {
         let bucket = self.compressor.bucket();
         bucket.check_len("gradient", gradient.len())?;
@@ -70,4 +73,15 @@ impl Lane {
         self.report = Report { elements, dense: elements, energy, energy_sent: energy, ..Report::default() };
         Ok(())
     }
+}
+
+/// Multiplies by `factor`; fails with the position of the first result that is not finite. Piece by piece, so that the
+/// vector passes through the cache once for both.
+fn finish(sums: &mut [f32], factor: f32) -> Result<(), usize> {
+    const PIECE: usize = 4096;
+    for (number, piece) in sums.chunks_mut(PIECE).enumerate() {
+        piece.iter_mut().for_each(|sum| *sum *= factor);
+        finite_or_position(piece).map_err(|position| number * PIECE + position)?;
+    }
+    Ok(())
 }

@@ -149,7 +149,7 @@ pub fn decode(form: &ValueForm, bytes: &[u8], count: usize, out: &mut Vec<f32>) 
 }
 
 /// Fails with the position of the first value that is not finite.
-fn finite_or_position(values: &[f32]) -> Result<(), usize> {
+pub(crate) fn finite_or_position(values: &[f32]) -> Result<(), usize> {
     // The largest magnitude, as bits, tells at the speed of memory; the position is looked for only when
     // needed.
     const INFINITY: u32 = 0x7f80_0000;
