@@ -66,7 +66,7 @@ pub enum Error {
         known: String,
     },
     /// The method has no parameter of this name.
-    #[error("method {method:?} has no parameter {name:?}; its parameters are: {known}")]
+    #[error("{method} has no parameter {name:?}; its parameters are: {known}")]
     UnknownParameter {
         /// The method.
         method: String,

@@ -44,7 +44,7 @@ fn a_step_allocates_nothing_after_warm_up() -> Result<(), Error> {
         let mut allocations = Vec::new();
         for step in 0..60 {
             fill(&mut gradient, step);
-            let progress = Progress { step, epoch: f64::INFINITY };
+            let progress = Progress { step, epoch: f64::INFINITY, ..Progress::default() };
             let input = Input { weights: Some(&weights), progress, ..Input::new(&gradient) };
             let region = Region::new(&INSTRUMENTED_SYSTEM);
             frame.clear();

@@ -296,3 +296,27 @@ fn the_report_adds_up() {
         assert!(synchronizer.workspace_bytes() > 0);
     });
 }
+
+#[test]
+fn a_density_set_between_steps_counts_from_the_next_one_and_must_be_the_same_everywhere() {
+    let outcomes = Local::run(2, |group| {
+        let rank = group.rank();
+        let layout = Bucket::single("weight", 1000).unwrap();
+        let mut synchronizer = Synchronizer::new(group, "ar-topk:density=0.01", layout).unwrap();
+        let mut kept = Vec::new();
+        for density in [None, Some(0.1), Some(1.0), None] {
+            synchronizer.set_density(density).unwrap();
+            let mut gradients = [noise(1000, rank as u64)];
+            let report = synchronizer.step(&mut gradients, NONE).unwrap();
+            kept.push((report.compression.values, report.leader));
+        }
+        assert!(synchronizer.set_density(Some(0.0)).is_err());
+        synchronizer.set_density(Some(0.1 + rank as f64 / 10.0)).unwrap();
+        let disagreement = synchronizer.step(&mut [noise(1000, 0)], NONE).unwrap_err();
+        (kept, disagreement.to_string())
+    });
+    for (kept, disagreement) in outcomes {
+        assert_eq!(kept, [(10, Some(0)), (100, Some(1)), (1000, None), (10, Some(1))]);
+        assert!(disagreement.contains("plan"), "{disagreement}");
+    }
+}

@@ -73,6 +73,7 @@ impl Lane {
         leaders: &[usize],
     ) -> Result<Option<usize>> {
         let limit = self.message_limit();
+        self.leader = leaders.first().copied();
         // About twelve bits a coordinate; every rank estimates the same.
         let how = route.algorithm_for(self.compressor.values_without_proposal(input.progress) * 3 / 2);
         self.proposals.resize_with(leaders.len(), Vec::new);

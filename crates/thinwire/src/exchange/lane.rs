@@ -46,6 +46,8 @@ pub(crate) struct Lane {
     pub(super) refusal: Option<Error>,
     /// The rank whose message said that it does not take part, where it can be told from a message.
     pub(super) absent: Option<usize>,
+    /// The first of the ranks that named the coordinates.
+    pub(super) leader: Option<usize>,
     pub(super) way: Way,
     pub(super) exchange_time: Duration,
     /// What travels; kept for its memory.
@@ -78,6 +80,7 @@ impl Lane {
             report: Report::default(),
             refusal: None,
             absent: None,
+            leader: None,
             way: Way::Nothing,
             exchange_time: Duration::ZERO,
             frame: Vec::new(),
@@ -111,6 +114,11 @@ impl Lane {
         self.absent
     }
 
+    /// The rank that named the coordinates; the first, if several did.
+    pub fn leader(&self) -> Option<usize> {
+        self.leader
+    }
+
     /// Whether only a [`verdict`](super::verdict) tells that some rank could not take part.
     pub fn needs_verdict(&self) -> bool {
         self.compressor.recipe().exchange == Exchange::Dense
@@ -130,7 +138,7 @@ impl Lane {
 
     /// A new step begins: nothing of the one before counts any longer, also in buckets that will not travel.
     pub fn begin(&mut self) {
-        (self.report, self.refusal, self.absent) = (Report::default(), None, None);
+        (self.report, self.refusal, self.absent, self.leader) = (Report::default(), None, None, None);
         (self.way, self.exchange_time) = (Way::Nothing, Duration::ZERO);
     }
 

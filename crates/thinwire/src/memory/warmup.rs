@@ -13,6 +13,8 @@ pub struct Progress {
     pub step: u64,
     /// Epochs done so far, as a real number: 2.5 is half-way through the third.
     pub epoch: f64,
+    /// A target density in place of the method's own, where a schedule or controller sets it step by step.
+    pub density: Option<f64>,
 }
 
 /// The warm-up of a method: which density it uses, given the target and the progress.
@@ -29,7 +31,7 @@ pub struct Progress {
 /// use thinwire::memory::{Progress, Warmup};
 ///
 /// let warmup: Warmup = "dgc".parse()?;
-/// let density = |epoch| warmup.density(0.001, Progress { step: 0, epoch });
+/// let density = |epoch| warmup.density(0.001, Progress { epoch, ..Progress::default() });
 /// assert_eq!([density(0.5), density(1.0), density(3.9), density(4.0)], [0.25, 0.0625, 0.004, 0.001]);
 /// assert_eq!(warmup.to_string(), "dgc");
 /// # Ok::<(), String>(())
@@ -83,8 +85,10 @@ impl Warmup {
         Warmup::Ladder(GAUSSIAN_K.to_vec())
     }
 
-    /// The density to use now: 1 means send dense. Never below `target`, never above 1.
+    /// The density to use now: 1 means send dense. Never below the target, which is `target` unless the progress
+    /// has another; never above 1.
     pub fn density(&self, target: f64, progress: Progress) -> f64 {
+        let target = progress.density.unwrap_or(target);
         let epoch = progress.epoch.max(0.0);
         let ramp = match self {
             Warmup::None => target,
@@ -171,7 +175,10 @@ mod tests {
     use super::*;
 
     fn densities(warmup: &Warmup, target: f64, epochs: &[f64]) -> Vec<f64> {
-        epochs.iter().map(|&epoch| warmup.density(target, Progress { step: 0, epoch })).collect()
+        epochs
+            .iter()
+            .map(|&epoch| warmup.density(target, Progress { epoch, ..Progress::default() }))
+            .collect()
     }
 
     #[test]
@@ -280,7 +287,7 @@ mod tests {
             warmup in any_warmup(), target in 1e-6..1.0f64, epoch in 0.0..20.0f64,
         ) {
             prop_assert_eq!(warmup.to_string().parse::<Warmup>(), Ok(warmup.clone()));
-            let density = warmup.density(target, Progress { step: 0, epoch });
+            let density = warmup.density(target, Progress { epoch, ..Progress::default() });
             prop_assert!((target..=1.0).contains(&density));
         }
     }

@@ -145,6 +145,14 @@ impl Parameters {
         }
     }
 
+    /// A text.
+    pub fn text(&self, name: &str) -> &str {
+        match self.value(name) {
+            Value::Text(text) => text,
+            other => self.wrong_kind(name, "text", other),
+        }
+    }
+
     /// Whether the method has a parameter of this name.
     pub fn has(&self, name: &str) -> bool {
         self.position(name).is_some()
@@ -231,6 +239,7 @@ mod tests {
         Parameter { name: "quantize", kind: Kind::Flag, default: "false", help: "" },
         Parameter { name: "reuse", kind: Kind::Count { min: 1, max: 100 }, default: "5", help: "" },
         Parameter { name: "leader", kind: Kind::Choice(&["star", "var"]), default: "star", help: "" },
+        Parameter { name: "file", kind: Kind::Text, default: "", help: "" },
     ];
 
     fn parse(text: &str) -> Result<Parameters> {
@@ -263,6 +272,7 @@ mod tests {
             ("warmup=linear/5/1/0.1,reuse=20", "redsync:warmup=linear/5,reuse=20"),
             ("warmup=dgc,exclude=fc=1:*|*.bias", "redsync:exclude=fc=1:*|*.bias,warmup=dgc"),
             ("momentum=0.9", "redsync:momentum=0.9"),
+            ("file=a=b:c", "redsync:file=a=b:c"),
         ] {
             let parameters = parse(text).unwrap();
             assert_eq!(parameters.to_string(), canonical);
@@ -285,7 +295,7 @@ mod tests {
         for (text, expected) in [
             (
                 "densty=0.1",
-                "method \"redsync\" has no parameter \"densty\"; its parameters are: density, momentum, exclude, warmup, quantize, reuse, leader",
+                "redsync has no parameter \"densty\"; its parameters are: density, momentum, exclude, warmup, quantize, reuse, leader, file",
             ),
             ("density=2", "redsync: parameter density=2 is not right; expected a number above 0 and up to 1"),
             (
@@ -305,9 +315,9 @@ mod tests {
         ] {
             assert_eq!(message(text), expected);
         }
-        assert!(message("fast").starts_with("method \"redsync\" has no parameter \"fast\"; its"));
+        assert!(message("fast").starts_with("redsync has no parameter \"fast\"; its"));
         let none = Parameters::parse("dense", &[], "density=1").unwrap_err().to_string();
-        assert_eq!(none, "method \"dense\" has no parameter \"density\"; its parameters are: none");
+        assert_eq!(none, "dense has no parameter \"density\"; its parameters are: none");
     }
 
     #[test]

@@ -107,7 +107,7 @@ fn nothing_is_lost() {
         for step in 0..12 {
             let gradient = noise(bucket.len(), step);
             let before = compressor.memory().clone();
-            let progress = Progress { step, epoch: f64::INFINITY };
+            let progress = Progress { step, epoch: f64::INFINITY, ..Progress::default() };
             let input = Input { weights: Some(&weights), progress, ..Input::new(&gradient) };
             frame.clear();
             let report = compressor.compress(&mut Cpu::new(1), &input, &mut frame).unwrap();
@@ -151,7 +151,7 @@ fn k_is_what_was_asked() {
         let mut compressor = Compressor::new(parse(spec).unwrap(), bucket.clone()).unwrap();
         for step in 0..8 {
             let gradient = noise(bucket.len(), step);
-            let progress = Progress { step, epoch: f64::INFINITY };
+            let progress = Progress { step, epoch: f64::INFINITY, ..Progress::default() };
             let input = Input { weights: Some(&weights), progress, ..Input::new(&gradient) };
             let report = compressor.compress(&mut Cpu::new(1), &input, &mut Vec::new()).unwrap();
             if report.asked == 0 {
@@ -233,7 +233,7 @@ fn a_restored_run_goes_on_with_the_same_bits() {
             let mut frames = Vec::new();
             for step in steps {
                 let gradient = noise(bucket.len(), step);
-                let progress = Progress { step, epoch: step as f64 };
+                let progress = Progress { step, epoch: step as f64, ..Progress::default() };
                 let input = Input { weights: Some(&weights), progress, ..Input::new(&gradient) };
                 compressor.compress(&mut Cpu::new(1), &input, &mut frames).unwrap();
             }
@@ -313,7 +313,7 @@ fn frames_do_not_depend_on_the_number_of_threads() {
             let (mut cpu, mut frames) = (Cpu::new(threads), Vec::new());
             for step in 0..3 {
                 let gradient = noise(bucket.len(), step);
-                let progress = Progress { step, epoch: f64::INFINITY };
+                let progress = Progress { step, epoch: f64::INFINITY, ..Progress::default() };
                 let input = Input { weights: Some(&weights), progress, ..Input::new(&gradient) };
                 compressor.compress(&mut cpu, &input, &mut frames).unwrap();
             }
@@ -340,7 +340,7 @@ fn a_warm_up_sends_dense_and_then_less() {
     let mut compressor = Compressor::new(parse(spec).unwrap(), bucket.clone()).unwrap();
     let gradient = noise(bucket.len(), 1);
     let mut kept_at = |epoch: f64| {
-        let input = Input { progress: Progress { step: 0, epoch }, ..Input::new(&gradient) };
+        let input = Input { progress: Progress { epoch, ..Progress::default() }, ..Input::new(&gradient) };
         compressor.compress(&mut Cpu::new(1), &input, &mut Vec::new()).unwrap()
     };
     assert_eq!(kept_at(0.0).values, bucket.len());
@@ -451,7 +451,7 @@ proptest::proptest! {
         for step in 0..4 {
             let gradient: Vec<f32> = values.iter().map(|x| x * scale * if step == 3 { 1e-30 } else { 1.0 }).collect();
             let weights: Vec<f32> = values.iter().rev().copied().collect();
-            let progress = Progress { step, epoch: f64::INFINITY };
+            let progress = Progress { step, epoch: f64::INFINITY, ..Progress::default() };
             let input = Input { weights: Some(&weights), progress, ..Input::new(&gradient) };
             let mut frame = Vec::new();
             match compressor.compress(&mut cpu, &input, &mut frame) {

@@ -85,13 +85,20 @@ impl Engine {
     pub fn begin(&mut self, norm: Option<f64>) -> Result<Begun> {
         let (at, traffic) = (Instant::now(), self.group.traffic());
         self.lanes.iter_mut().for_each(Lane::begin);
-        self.group.mark(Mark { step: self.progress.step, plan: self.plan, bucket: u32::MAX });
+        self.group.mark(Mark { step: self.progress.step, plan: self.plan(), bucket: u32::MAX });
         let share = match self.options.mean {
             Mean::OfRanks => 1.0,
             Mean::OfSamples => self.share()?,
         };
-        let situation = Situation { progress: self.progress, plan: self.plan, norm, share };
+        let situation = Situation { progress: self.progress, plan: self.plan(), norm, share };
         Ok(Begun { situation, going: true, at, traffic })
+    }
+
+    /// The number every message carries: of what the ranks were told at the beginning, and of a density that was
+    /// set since.
+    fn plan(&self) -> u32 {
+        let density = self.progress.density.map_or(0, |density| crc32fast::hash(&density.to_le_bytes()));
+        self.plan ^ density
     }
 
     /// This rank's samples against the mean over all ranks.
@@ -209,6 +216,7 @@ impl Engine {
             step: self.progress.step,
             ranks: self.group.size(),
             compression,
+            leader: self.lanes.iter().find_map(Lane::leader),
             traffic: self.group.traffic() - begun.traffic,
             times,
         }
@@ -250,7 +258,9 @@ impl Engine {
         let before = self.save();
         let restored = self.restore_lanes(state);
         match &restored {
-            Ok(()) => self.progress = Progress { step: state.step, epoch: state.epoch },
+            Ok(()) => {
+                self.progress = Progress { step: state.step, epoch: state.epoch, ..Progress::default() };
+            }
             // What was there a moment ago fits.
             Err(_) => self.restore_lanes(&before)?,
         }

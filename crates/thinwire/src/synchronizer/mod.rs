@@ -180,6 +180,22 @@ impl<Buffer: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Synchronizer<Buffer> 
         self.shared.engine().progress.epoch = epoch;
     }
 
+    /// Sets another target density from the next step on, or with `None` the method's own again: for schedules and
+    /// controllers. The same on all ranks, or the next step is an error that names both plans. A state does not
+    /// hold it.
+    pub fn set_density(&mut self, density: Option<f64>) -> Result<()> {
+        if let Some(density) = density.filter(|density| !(*density > 0.0 && *density <= 1.0)) {
+            return Err(Error::BadSetting {
+                name: "density".into(),
+                found: density.to_string(),
+                expected: "a number above 0 and up to 1".into(),
+            });
+        }
+        self.check_idle()?;
+        self.shared.engine().progress.density = density;
+        Ok(())
+    }
+
     /// Says how many samples the next gradients of this rank are the mean of, for [`Mean::OfSamples`].
     pub fn set_samples(&mut self, samples: f64) {
         self.shared.engine().samples = samples;

@@ -14,6 +14,8 @@ pub struct StepReport {
     pub ranks: usize,
     /// What was selected and encoded, summed over the buckets.
     pub compression: Report,
+    /// The rank that named the coordinates of the first bucket for which one did; the first, if several did.
+    pub leader: Option<usize>,
     /// Bytes this rank sent and received.
     pub traffic: Traffic,
     /// Where the time went.

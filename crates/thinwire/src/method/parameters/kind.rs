@@ -53,6 +53,8 @@ pub enum Kind {
     Patterns,
     /// A [`Warmup`], such as `dense/1`.
     Warmup,
+    /// Any text without commas, such as the name of a file.
+    Text,
 }
 
 impl Kind {
@@ -73,6 +75,7 @@ impl Kind {
             Kind::Choice(words) => format!("one of: {}", words.join(", ")),
             Kind::Patterns => "layer names with * and ?, separated by |, such as *.bias|norm?.*".into(),
             Kind::Warmup => format!("one of: {}", Warmup::FORMS),
+            Kind::Text => "text without commas".into(),
         }
     }
 
@@ -91,6 +94,7 @@ impl Kind {
             Kind::Choice(words) => words.iter().find(|&&word| word == text).map(|&word| Value::Choice(word)),
             Kind::Patterns => patterns(text).map(Value::Patterns),
             Kind::Warmup => return text.parse().map(Value::Warmup),
+            Kind::Text => Some(Value::Text(text.to_owned())).filter(|_| !text.contains(',')),
         };
         value.ok_or_else(|| self.describe())
     }
@@ -132,6 +136,7 @@ pub(super) enum Value {
     Choice(&'static str),
     Patterns(Vec<String>),
     Warmup(Warmup),
+    Text(String),
 }
 
 impl fmt::Display for Value {
@@ -143,6 +148,7 @@ impl fmt::Display for Value {
             Value::Choice(word) => out.write_str(word),
             Value::Patterns(patterns) => out.write_str(&patterns.join("|")),
             Value::Warmup(warmup) => write!(out, "{warmup}"),
+            Value::Text(text) => out.write_str(text),
         }
     }
 }

@@ -40,7 +40,7 @@ pub struct Input<'a> {
 impl<'a> Input<'a> {
     /// A gradient after warm-up, on one worker, with nothing else to say.
     pub fn new(gradient: &'a [f32]) -> Input<'a> {
-        let progress = Progress { step: 0, epoch: f64::INFINITY };
+        let progress = Progress { epoch: f64::INFINITY, ..Progress::default() };
         Input { gradient, weights: None, progress, plan: 0, workers: 1, norm: None, scale: 1.0 }
     }
 }
