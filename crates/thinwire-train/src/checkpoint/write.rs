@@ -1,0 +1,269 @@
+//! Writing checkpoints.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use thinwire::memory::State;
+
+use super::manifest::{FileRecord, Layer, Manifest, OptimizerRecord, Position};
+use super::tensors::{self, View};
+use super::{Content, LATEST, MANIFEST, Statistic, bad, complete, elements, folder_name, read};
+use crate::optimizer::Optimizer;
+use crate::{Error, Result};
+
+/// How many checkpoints are kept unless told otherwise.
+pub const KEEP: usize = 2;
+
+/// Writes the checkpoints of a run.
+///
+/// Every worker calls [`worker`](Writer::worker); their [`Part`]s are gathered by worker 0, which calls
+/// [`finish`](Writer::finish). The gathering is also the barrier that is needed between the two.
+#[derive(Debug, Clone)]
+pub struct Writer {
+    dir: PathBuf,
+    keep: usize,
+}
+
+/// The files that one worker has written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// The worker.
+    pub rank: usize,
+    /// Its files.
+    pub files: Vec<FileRecord>,
+}
+
+impl Part {
+    /// As a message to worker 0.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("numbers and text can always be written as JSON")
+    }
+
+    /// From such a message; an error says what is wrong with it.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Part> {
+        serde_json::from_slice(bytes).map_err(|error| Error::BadSetting {
+            name: "part of a checkpoint".into(),
+            found: error.to_string(),
+            expected: "all workers must run the same version of the program".into(),
+        })
+    }
+}
+
+/// What is the same on all workers.
+pub struct Shared<'a> {
+    /// Settings that must agree for a run to go on with the same bits.
+    pub settings: &'a BTreeMap<String, String>,
+    /// Where the run stands.
+    pub position: Position,
+    /// Name and shape of the layers of each bucket, in order.
+    pub buckets: &'a [Vec<Layer>],
+    /// The weights of each bucket.
+    pub weights: &'a [Vec<f32>],
+    /// The optimiser.
+    pub optimizer: &'a dyn Optimizer,
+}
+
+impl Writer {
+    /// Writes to `dir`, which is made if it is not there, and keeps the newest `keep` checkpoints.
+    ///
+    /// # Errors
+    /// [`Error::BadSetting`] for a `keep` of 0.
+    pub fn new(dir: impl Into<PathBuf>, keep: usize) -> Result<Writer> {
+        if keep == 0 {
+            let expected = "at least 1".into();
+            return Err(Error::BadSetting {
+                name: "checkpoints to keep".into(),
+                found: "0".into(),
+                expected,
+            });
+        }
+        let dir = dir.into();
+        std::fs::create_dir_all(&dir).map_err(|error| Error::io("create", &dir, &error))?;
+        Ok(Writer { dir, keep })
+    }
+
+    /// Writes one worker's part of the checkpoint for `step`, the step that comes next.
+    ///
+    /// # Errors
+    /// [`Error::BadFile`] for values that are not finite: such a run can't go on.
+    pub fn worker(&self, step: u64, rank: usize, state: &State, statistics: &[Statistic]) -> Result<Part> {
+        let folder = &self.dir.join(folder_name(step));
+        std::fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, &error))?;
+        // A folder whose files are being replaced, after a run went back, is no checkpoint until it is finished.
+        remove(&folder.join(MANIFEST))?;
+
+        let name = Content::Worker(rank).file_name();
+        let path = &folder.join(&name);
+        for (kind, layers) in [("residual", &state.residual), ("momentum", &state.momentum)] {
+            for (layer, values) in layers {
+                tensors::check_finite(path, &format!("{kind}/{layer}"), values)?;
+            }
+        }
+        state.write(path)?;
+        let mut files = vec![tensors::record(path, name)?];
+
+        let name = Content::Statistics(rank).file_name();
+        let path = &folder.join(&name);
+        if statistics.is_empty() {
+            remove(path)?;
+        } else {
+            write_statistics(path, statistics)?;
+            files.push(tensors::record(path, name)?);
+        }
+        tensors::sync_folder(folder)?;
+        Ok(Part { rank, files })
+    }
+
+    /// Completes the checkpoint for the step of `shared.position`: writes what is shared and the list of files, lets
+    /// `latest` name it, and deletes the oldest checkpoints of the same run. Gives its folder.
+    ///
+    /// Only worker 0 calls this, after all workers have written theirs; `parts` are theirs, in any order.
+    pub fn finish(&self, shared: &Shared<'_>, parts: &[Part]) -> Result<PathBuf> {
+        let step = shared.position.step;
+        let folder = self.dir.join(folder_name(step));
+        let mut ranks: Vec<usize> = parts.iter().map(|part| part.rank).collect();
+        ranks.sort_unstable();
+        if !ranks.iter().copied().eq(0..parts.len()) || ranks.is_empty() {
+            let expected = "one part of each worker from 0 up".to_owned();
+            return Err(bad(&folder, "parts", format!("parts of workers {ranks:?}"), expected));
+        }
+        std::fs::create_dir_all(&folder).map_err(|error| Error::io("create", &folder, &error))?;
+        let name = Content::Shared.file_name();
+        write_shared(&folder.join(&name), shared)?;
+        let mut files = vec![tensors::record(&folder.join(&name), name)?];
+        files.extend(parts.iter().flat_map(|part| part.files.iter().cloned()));
+        files.sort_by(|one, two| one.name.cmp(&two.name));
+        let state = shared.optimizer.state().into_iter().map(|(name, _)| name.to_owned()).collect();
+        let manifest = Manifest {
+            version: env!("CARGO_PKG_VERSION").into(),
+            workers: parts.len(),
+            settings: shared.settings.clone(),
+            position: shared.position.clone(),
+            optimizer: OptimizerRecord { steps: shared.optimizer.step_count(), state },
+            buckets: shared.buckets.to_vec(),
+            files,
+        };
+        let path = folder.join(MANIFEST);
+        let text = manifest
+            .to_text()
+            .map_err(|error| bad(&path, "the fields", error.to_string(), "what JSON can hold"))?;
+        // The names of the other files are on the disk before the one that makes them a checkpoint.
+        tensors::sync_folder(&folder)?;
+        tensors::write_whole(&path, text.as_bytes())?;
+        tensors::sync_folder(&folder)?;
+        tensors::write_whole(&self.dir.join(LATEST), format!("{}\n", folder_name(step)).as_bytes())?;
+        tensors::sync_folder(&self.dir)?;
+        if let Err(error) = self.prune(step, &manifest) {
+            // The checkpoint is there; that an old one could not be deleted is no reason to end the run.
+            tracing::warn!("{error}");
+        }
+        Ok(folder)
+    }
+
+    /// Deletes the oldest complete checkpoints before `step` with the same settings, so that `keep` are left.
+    fn prune(&self, step: u64, newest: &Manifest) -> Result<()> {
+        let same_run = |step: u64, folder: &Path| {
+            Manifest::read(folder)
+                .is_ok_and(|other| other.position.step == step && other.settings == newest.settings)
+        };
+        let older: Vec<PathBuf> = complete(&self.dir)?
+            .into_iter()
+            .filter(|(other, folder)| *other < step && same_run(*other, folder))
+            .map(|(_, folder)| folder)
+            .collect();
+        let surplus = older.len().saturating_sub(self.keep - 1);
+        older[..surplus].iter().try_for_each(|folder| delete(folder))
+    }
+}
+
+/// Deletes a checkpoint: first what makes it one, so that half of one is never taken for a whole. Files that are not
+/// ours stay, and the folder with them.
+fn delete(folder: &Path) -> Result<()> {
+    remove(&folder.join(MANIFEST))?;
+    let mut foreign = false;
+    for entry in std::fs::read_dir(folder).map_err(|error| Error::io("read", folder, &error))? {
+        let entry = entry.map_err(|error| Error::io("read", folder, &error))?;
+        let name = entry.file_name();
+        if name.to_str().is_some_and(is_ours) { remove(&entry.path())? } else { foreign = true }
+    }
+    if foreign {
+        return Ok(());
+    }
+    std::fs::remove_dir(folder).map_err(|error| Error::io("delete", folder, &error))
+}
+
+/// Whether a name is that of a checkpoint's file, or of one whose writing was cut short.
+fn is_ours(name: &str) -> bool {
+    let unfinished = || {
+        let (name, process) = name.strip_suffix(".tmp")?.rsplit_once('.')?;
+        process.parse::<u32>().is_ok().then_some(name)
+    };
+    let name = unfinished().unwrap_or(name);
+    name == MANIFEST || Content::of(name).is_some()
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("delete", path, &error)),
+        _ => Ok(()),
+    }
+}
+
+fn write_statistics(path: &Path, statistics: &[Statistic]) -> Result<()> {
+    let mut all = BTreeMap::new();
+    for statistic in statistics {
+        let view = View { shape: &statistic.shape, values: &statistic.values };
+        if all.insert(statistic.name.clone(), view).is_some() {
+            return Err(bad(path, statistic.name.as_str(), "the name twice", "every statistic once"));
+        }
+    }
+    // Tensors lie in the file by name; a model wants them in its own order.
+    let order: Vec<&str> = statistics.iter().map(|statistic| statistic.name.as_str()).collect();
+    let order = serde_json::to_string(&order)
+        .map_err(|error| bad(path, "the names", error.to_string(), "what JSON can hold"))?;
+    tensors::write(path, read::STATISTICS_FORMAT, &[("order", order)], &all)
+}
+
+fn write_shared(path: &Path, shared: &Shared<'_>) -> Result<()> {
+    let mut all = BTreeMap::new();
+    add_layers(path, "weight", shared.buckets, shared.weights, &mut all)?;
+    for (name, values) in shared.optimizer.state() {
+        add_layers(path, &format!("optimizer/{name}"), shared.buckets, values, &mut all)?;
+    }
+    tensors::write(path, read::SHARED_FORMAT, &[], &all)
+}
+
+/// Cuts flat runs into layers called `prefix/LAYER`.
+fn add_layers<'a>(
+    path: &Path,
+    prefix: &str,
+    buckets: &'a [Vec<Layer>],
+    runs: &'a [Vec<f32>],
+    all: &mut BTreeMap<String, View<'a>>,
+) -> Result<()> {
+    if runs.len() != buckets.len() {
+        let found = format!("{} buckets of {prefix}", runs.len());
+        return Err(bad(path, prefix, found, format!("{} buckets", buckets.len())));
+    }
+    for (bucket, (layers, run)) in buckets.iter().zip(runs).enumerate() {
+        let mut rest = run.as_slice();
+        for (name, shape) in layers {
+            let cut = elements(shape).and_then(|length| rest.split_at_checked(length));
+            let Some((values, after)) = cut else {
+                let found = format!("{} values of bucket {bucket}", run.len());
+                return Err(bad(path, format!("{prefix}/{name}"), found, format!("more, for {shape:?}")));
+            };
+            rest = after;
+            if all.insert(format!("{prefix}/{name}"), View { shape, values }).is_some() {
+                return Err(bad(path, name.as_str(), "the name twice", "every layer once"));
+            }
+        }
+        if !rest.is_empty() {
+            let found = format!("{} values of bucket {bucket}", run.len());
+            return Err(bad(path, prefix, found, format!("{} fewer, as its layers have", rest.len())));
+        }
+    }
+    Ok(())
+}
