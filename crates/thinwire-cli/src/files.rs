@@ -39,14 +39,20 @@ pub fn check_output(output: &Path, extensions: &[&str], inputs: &[&Path]) -> Res
         output.display(),
         extensions.join(" or .")
     );
-    ensure!(!output.is_dir(), "can't write {}: it is a folder", output.display());
-    let folder = folder_of(output);
-    ensure!(folder.is_dir(), "can't write {}: there is no folder {}", output.display(), folder.display());
+    check_place(output)?;
     for input in inputs {
         if same(output, input) {
             bail!("can't write {}: it is an input too; give the output another name", output.display());
         }
     }
+    Ok(())
+}
+
+/// Checks, before any work is done, that there is a folder for the file `output`.
+pub fn check_place(output: &Path) -> Result<()> {
+    ensure!(!output.is_dir(), "can't write {}: it is a folder", output.display());
+    let folder = folder_of(output);
+    ensure!(folder.is_dir(), "can't write {}: there is no folder {}", output.display(), folder.display());
     Ok(())
 }
 

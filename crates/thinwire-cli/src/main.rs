@@ -1,6 +1,8 @@
-//! The program `thinwire`: compresses gradient files, looks into them, and measures the engine.
+//! The program `thinwire`: trains over a thin wire, compresses gradient files, looks into them, and measures the
+//! engine.
 
 mod bench;
+mod compare;
 mod compress;
 mod container;
 mod decompress;
@@ -8,19 +10,23 @@ mod files;
 mod human;
 mod inspect;
 mod launch;
+mod logging;
 mod methods;
 mod output;
 mod ranks;
+mod report;
 mod tensors;
+mod train;
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Gradient compression for training over slow networks.
+/// Training over slow networks with compressed gradients.
 ///
-/// Compresses a gradient file by any of the methods, restores it, and shows what was sent.
+/// Trains a model with several workers, compares methods, compresses a gradient file by any of them, and measures
+/// the engine.
 #[derive(Debug, Parser)]
 #[command(name = "thinwire", version, after_help = AFTER_HELP)]
 struct Program {
@@ -30,6 +36,7 @@ struct Program {
 
 const AFTER_HELP: &str = "\
 Example:
+  thinwire train
   thinwire methods
   thinwire compress gradient.npy -o gradient.tw --method topk --density 1%
   thinwire inspect gradient.tw
@@ -37,6 +44,9 @@ Example:
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Train(train::Arguments),
+    Compare(compare::Arguments),
+    Report(report::Arguments),
     Compress(compress::Arguments),
     Decompress(decompress::Arguments),
     Inspect(inspect::Arguments),
@@ -46,8 +56,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).without_time().with_target(false).init();
+    logging::start();
     let result = match Program::parse().command {
+        Command::Train(arguments) => train::run(arguments),
+        Command::Compare(arguments) => compare::run(arguments),
+        Command::Report(arguments) => report::run(arguments),
         Command::Compress(arguments) => compress::run(arguments),
         Command::Decompress(arguments) => decompress::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
@@ -59,8 +72,10 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         // The reader has seen enough, as in `thinwire methods | head -1`.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        // A worker that is not the first speaks in its log.
+        Err(error) if error.is::<logging::Logged>() => ExitCode::FAILURE,
         Err(error) => {
-            report(&error);
+            tell(&error);
             ExitCode::FAILURE
         }
     }
@@ -72,7 +87,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// The error and what it came from, one line each.
-fn report(error: &anyhow::Error) {
+fn tell(error: &anyhow::Error) {
     let mut text = format!("error: {error}\n");
     for cause in error.chain().skip(1) {
         text += &format!("  {cause}\n");

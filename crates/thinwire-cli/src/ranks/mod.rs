@@ -20,6 +20,19 @@ pub struct Arguments {
     backend: Backend,
     #[command(flatten)]
     settings: Settings,
+    /// What the first two are called, for messages.
+    #[arg(skip)]
+    names: Names,
+}
+
+/// What the options for the number of ranks and for the back-end are called.
+#[derive(Debug, Clone, Copy)]
+struct Names([&'static str; 2]);
+
+impl Default for Names {
+    fn default() -> Self {
+        Names(["--ranks", "--backend"])
+    }
 }
 
 /// What connects the ranks.
@@ -45,9 +58,24 @@ impl Backend {
 }
 
 impl Arguments {
+    /// The same from options that have other names: `names` are those of the number of ranks and of the back-end.
+    pub fn named(names: [&'static str; 2], ranks: usize, backend: Backend, settings: Settings) -> Arguments {
+        Arguments { ranks, backend, settings, names: Names(names) }
+    }
+
+    /// How many ranks this process would start.
+    pub fn ranks(&self) -> usize {
+        self.ranks
+    }
+
     /// The back-end.
     pub fn backend(&self) -> Backend {
         self.backend
+    }
+
+    /// Whether this process is to start the ranks, and is none itself.
+    pub fn starts_processes(&self) -> bool {
+        self.backend == Backend::Tcp && std::env::var_os("RANK").is_none()
     }
 
     /// The emulated link, as text.
@@ -71,9 +99,10 @@ impl Arguments {
         work: impl Fn(SharedGroup) -> Result<T> + Sync,
         show: impl Fn(T) -> Result<()>,
     ) -> Result<()> {
-        ensure!((1..=1024).contains(&self.ranks), "--ranks {}: give 1 to 1024", self.ranks);
+        let Names([number, backend]) = self.names;
+        ensure!((1..=1024).contains(&self.ranks), "{number} {}: give 1 to 1024", self.ranks);
         if let Some(link) = &self.settings.link {
-            ensure!(self.backend == Backend::Tcp, "--link {link}: only --backend tcp can imitate a link");
+            ensure!(self.backend == Backend::Tcp, "--link {link}: only {backend} tcp can imitate a link");
         }
         match self.backend {
             Backend::Local => {
@@ -90,7 +119,7 @@ impl Arguments {
                 }
                 Ok(())
             }
-            Backend::Tcp if std::env::var_os("RANK").is_none() => {
+            Backend::Tcp if self.starts_processes() => {
                 let program = std::env::current_exe().context("can't find this program's own file")?;
                 start::start(self.ranks, &self.settings, |_| {
                     let mut command = std::process::Command::new(&program);
@@ -105,7 +134,7 @@ impl Arguments {
                 if first { show(value) } else { Ok(()) }
             }
             Backend::Mpi => {
-                let group = join_mpi(&self.settings)?;
+                let group = join_mpi(&self.settings, backend)?;
                 let first = group.rank() == 0;
                 let value = work(group)?;
                 if first { show(value) } else { Ok(()) }
@@ -115,7 +144,7 @@ impl Arguments {
 }
 
 #[cfg(feature = "mpi")]
-fn join_mpi(settings: &Settings) -> Result<SharedGroup> {
+fn join_mpi(settings: &Settings, _option: &str) -> Result<SharedGroup> {
     let deadline = match settings.deadline {
         Some(seconds) => std::time::Duration::try_from_secs_f64(seconds)
             .ok()
@@ -127,9 +156,9 @@ fn join_mpi(settings: &Settings) -> Result<SharedGroup> {
 }
 
 #[cfg(not(feature = "mpi"))]
-fn join_mpi(_settings: &Settings) -> Result<SharedGroup> {
+fn join_mpi(_settings: &Settings, option: &str) -> Result<SharedGroup> {
     anyhow::bail!(
-        "--backend mpi: this thinwire was built without MPI. Build it with `cargo build --release --features mpi` \
+        "{option} mpi: this thinwire was built without MPI. Build it with `cargo build --release --features mpi` \
          (needs libopenmpi-dev and libclang-dev) and start it with mpirun"
     )
 }

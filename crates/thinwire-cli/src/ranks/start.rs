@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 const GRACE: Duration = Duration::from_secs(5);
 
 /// What the ranks are told beyond who they are.
-#[derive(Debug, Clone, Default, clap::Args)]
+#[derive(Debug, Clone, Default, PartialEq, clap::Args)]
 pub struct Settings {
     /// Imitate a slower network, such as 100mbit,5ms; @FILE changes it over time (`at 30s: 1gbit,50ms`)
     #[arg(long, value_name = "RATE,DELAY")]
@@ -27,7 +27,7 @@ pub struct Settings {
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<String>,
     /// Seconds to wait for a rank that makes no progress [default: 30]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub deadline: Option<f64>,
     /// The port at which rank 0 waits [default: a free one]
     #[arg(long)]

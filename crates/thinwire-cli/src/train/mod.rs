@@ -1,0 +1,206 @@
+//! `thinwire train`: the main job.
+
+mod arguments;
+mod folder;
+mod list;
+mod progress;
+mod summary;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use thinwire::group::{Group, SharedGroup};
+use thinwire_train::event::{End, Event, EventWriter, Run};
+use thinwire_train::report::{self, Recorded};
+use thinwire_train::trainer::{self, Settings};
+
+pub use arguments::Training;
+
+use crate::ranks::Backend;
+use crate::{files, logging, output};
+use arguments::Keeping;
+use progress::Progress;
+
+/// Train a model with several workers that exchange compressed gradients.
+///
+/// Without options: four worker processes on this machine train a small convolutional network on the embedded
+/// digits, exchange a hundredth of the gradient over TCP, and write a report. What a run did is kept in a folder:
+/// metrics.jsonl (one event a line), summary.json, report.html, and a log of each worker but the first.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Arguments {
+    /// The method (see `thinwire methods`), with parameters as in redsync:density=0.001,quantize=true
+    #[arg(long, default_value = "ar-topk")]
+    method: String,
+    /// The part of the gradient to send, such as 0.1%; short for the method's own parameter
+    #[arg(long, allow_negative_numbers = true)]
+    density: Option<String>,
+    /// The seed of weights, order of samples and augmentation
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
+    seed: u64,
+    /// A name for tables and legends [default: the method]
+    #[arg(long, help_heading = "What is recorded")]
+    name: Option<String>,
+    /// Also write the figures of the run to this file, as JSON; - for the standard output
+    #[arg(long, value_name = "FILE", help_heading = "What is recorded")]
+    json: Option<PathBuf>,
+    /// List models, data sets and optimisers with their parameters, and end
+    #[arg(long)]
+    list: bool,
+    #[command(flatten)]
+    training: Training,
+    #[command(flatten)]
+    keeping: Keeping,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  thinwire train
+  thinwire train --method redsync --density 0.1% --link 100mbit,1ms
+  thinwire train --data fashion-mnist --epochs 5 --save checkpoints
+  thinwire train --data fashion-mnist --epochs 5 --save checkpoints --resume checkpoints
+  thinwire train --data book.txt --model lstm --lr 2
+  mpirun -np 4 thinwire train --group mpi
+
+On several machines start the same command on each, once for each worker, with RANK, WORLD_SIZE, MASTER_ADDR and
+MASTER_PORT set, as torchrun and Slurm do; worker 0 speaks and writes the report.";
+
+/// What a run left behind.
+struct Outcome {
+    folder: PathBuf,
+    run: Run,
+    end: End,
+}
+
+/// Trains.
+pub fn run(arguments: Arguments) -> Result<()> {
+    if arguments.list {
+        return output::print(&list::list());
+    }
+    let training = &arguments.training;
+    let mut settings = training.settings(&arguments.method, arguments.density.as_deref(), arguments.seed)?;
+    settings.name = arguments.name.clone().unwrap_or_default();
+    settings.save = arguments.keeping.save.clone();
+    settings.save_every = arguments.keeping.save_every;
+    settings.resume = arguments.keeping.resume.clone();
+    let ranks = training.ranks();
+    if ranks.starts_processes() || ranks.backend() == Backend::Local {
+        // A mistake is told once, not by each worker, and before the work.
+        trainer::check(&settings, ranks.ranks())?;
+        training.network.for_ranks(ranks.ranks())?;
+        if let Some(path) = arguments.json.as_deref().filter(|path| *path != Path::new("-")) {
+            files::check_place(path).context("--json")?;
+        }
+        if let Some(folder) = arguments.keeping.run.as_deref().filter(|_| settings.resume.is_none()) {
+            let finished = Recorded::read(folder).is_ok_and(|recorded| !recorded.interrupted());
+            ensure!(
+                !finished,
+                "--run {}: there is a finished run in it; give another folder",
+                folder.display()
+            );
+        }
+        for folder in [&arguments.keeping.run, &settings.save].into_iter().flatten() {
+            folder::make(folder)?;
+        }
+    }
+    ranks.run(
+        |group| work(group, &settings, arguments.keeping.run.as_deref()),
+        |outcome| show(&outcome, arguments.json.as_deref()),
+    )
+}
+
+/// What one worker does.
+fn work(mut group: SharedGroup, settings: &Settings, folder: Option<&Path>) -> Result<Outcome> {
+    let rank = group.rank();
+    let folder = folder::agree(&mut group, folder, settings)?;
+    let mut about = Run::default();
+    let mut recorder = if rank == 0 {
+        Recorder::Speaking(metrics(&folder, settings, group.size())?, Progress::new())
+    } else {
+        Recorder::Logging(logging::Log::create(&folder.join(format!("worker-{rank}.log")), rank, settings)?)
+    };
+    let end = trainer::train(group, settings, &mut |event| {
+        if let Event::Run(run) = event {
+            about = (**run).clone();
+        }
+        recorder.record(event)
+    });
+    recorder.end(end.as_ref().err())?;
+    let end = match end {
+        Ok(end) => end,
+        Err(error) => {
+            let quiet = rank != 0 && settings.group != "local" && !is_loss_of_worker_0(&error);
+            return if quiet { Err(logging::Logged.into()) } else { Err(error.into()) };
+        }
+    };
+    if rank == 0 {
+        let json = serde_json::to_string_pretty(&serde_json::json!({ "run": about, "end": end }))?;
+        files::write(&folder.join("summary.json"), |out| Ok(out.write_all(json.as_bytes())?))?;
+        let recorded = Recorded::read(&folder)?;
+        report::write(
+            &folder.join("report.html"),
+            &[recorded],
+            &format!("{} on {}", about.model, about.data),
+        )?;
+    }
+    Ok(Outcome { folder, run: about, end })
+}
+
+/// Whether nobody is left who would tell the user.
+fn is_loss_of_worker_0(error: &thinwire_train::Error) -> bool {
+    use thinwire::Error::{PeerLost, PeerSilent};
+    matches!(error, thinwire_train::Error::Engine(PeerLost { rank: 0, .. } | PeerSilent { rank: 0, .. }))
+}
+
+/// The file of the events: a new one, or that of the run that is resumed, if it was recorded in the same folder.
+fn metrics(folder: &Path, settings: &Settings, workers: usize) -> Result<EventWriter> {
+    let file = folder.join("metrics.jsonl");
+    let (kind, seed) = (settings.kind(workers), settings.seed);
+    let is_same = |recorded: Recorded| recorded.run.settings == kind && recorded.run.seed == seed;
+    let goes_on = settings.resume.is_some() && Recorded::read(&file).is_ok_and(is_same);
+    Ok(if goes_on { EventWriter::append(&file)? } else { EventWriter::create(&file)? })
+}
+
+/// Where events go: worker 0 shows and keeps them all, the others log what matters.
+enum Recorder {
+    Speaking(EventWriter, Progress),
+    Logging(logging::Log),
+}
+
+impl Recorder {
+    fn record(&mut self, event: &Event) -> thinwire_train::Result<()> {
+        match self {
+            Recorder::Speaking(writer, progress) => {
+                progress.show(event);
+                writer.write(event)
+            }
+            Recorder::Logging(log) => log.write(event),
+        }
+    }
+
+    /// The training is over, or has failed.
+    fn end(&mut self, error: Option<&thinwire_train::Error>) -> thinwire_train::Result<()> {
+        match (self, error) {
+            (Recorder::Speaking(_, progress), _) => {
+                progress.end();
+                Ok(())
+            }
+            (Recorder::Logging(log), Some(error)) => log.line(&format!("error: {error}")),
+            (Recorder::Logging(_), None) => Ok(()),
+        }
+    }
+}
+
+fn show(outcome: &Outcome, json: Option<&Path>) -> Result<()> {
+    let Outcome { folder, run, end } = outcome;
+    let figures = serde_json::json!({ "folder": folder, "run": run, "end": end });
+    match json {
+        Some(path) if path == Path::new("-") => return output::print_json(&figures),
+        Some(path) => {
+            let text = serde_json::to_string_pretty(&figures)? + "\n";
+            files::write(path, |out| Ok(out.write_all(text.as_bytes())?)).context("--json")?;
+        }
+        None => {}
+    }
+    output::print(&summary::text(folder, run, end))
+}
