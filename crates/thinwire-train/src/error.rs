@@ -88,6 +88,21 @@ pub enum Error {
     Engine(#[from] thinwire::Error),
 }
 
+/// A file whose contents are not what they should be.
+pub(crate) fn bad(
+    path: &Path,
+    place: impl Into<String>,
+    found: impl Into<String>,
+    expected: impl Into<String>,
+) -> Error {
+    Error::BadFile {
+        path: path.display().to_string(),
+        place: place.into(),
+        found: found.into(),
+        expected: expected.into(),
+    }
+}
+
 impl Error {
     /// A file that can't be read or written.
     pub fn io(action: &'static str, path: &Path, error: &std::io::Error) -> Error {

@@ -177,6 +177,33 @@ pub struct Times {
 }
 
 impl Times {
+    /// Adds the times of another step, but for what is not a number.
+    pub(crate) fn add(&mut self, other: &Times) {
+        self.each(other, |own, other| *own += if other.is_finite() { other } else { 0.0 });
+    }
+
+    /// The mean of `count` steps whose sum this is.
+    pub(crate) fn over(&self, count: f64) -> Times {
+        let mut mean = Times::default();
+        mean.each(self, |mean, sum| *mean = sum / count);
+        mean
+    }
+
+    fn each(&mut self, other: &Times, change: impl Fn(&mut f64, f64)) {
+        change(&mut self.total, other.total);
+        change(&mut self.data, other.data);
+        change(&mut self.forward, other.forward);
+        change(&mut self.backward, other.backward);
+        change(&mut self.copy, other.copy);
+        change(&mut self.wait, other.wait);
+        change(&mut self.optimizer, other.optimizer);
+        change(&mut self.select, other.select);
+        change(&mut self.encode, other.encode);
+        change(&mut self.exchange, other.exchange);
+        change(&mut self.settle, other.settle);
+        change(&mut self.synchronizer, other.synchronizer);
+    }
+
     /// The part of the exchange, with selecting, encoding and summing, that lay beside the backward pass, from 0 to 1;
     /// `None` where there was none.
     pub fn hidden(&self) -> Option<f64> {

@@ -24,6 +24,7 @@ mod write;
 
 use std::path::{Path, PathBuf};
 
+use crate::error::bad;
 use crate::{Error, Result};
 
 pub use manifest::{FileRecord, Layer, Position};
@@ -96,20 +97,6 @@ fn complete(dir: &Path) -> Result<Vec<(u64, PathBuf)>> {
     }
     found.sort();
     Ok(found)
-}
-
-fn bad(
-    path: &Path,
-    place: impl Into<String>,
-    found: impl Into<String>,
-    expected: impl Into<String>,
-) -> Error {
-    Error::BadFile {
-        path: path.display().to_string(),
-        place: place.into(),
-        found: found.into(),
-        expected: expected.into(),
-    }
 }
 
 /// The number of elements of a shape.

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 use thinwire::method::{Kind, Parameter, Parameters};
 
-use super::file::{bad, find, read};
+use super::file::{find, read};
 use super::images::{Images, image_set};
 use super::{DataSet, cifar_png};
+use crate::error::bad;
 use crate::{Error, Result};
 
 /// Parameters of `cifar-10`.

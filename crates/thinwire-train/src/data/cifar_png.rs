@@ -8,9 +8,10 @@ use png::{BitDepth, ColorType, Decoder};
 use rayon::prelude::*;
 
 use super::cifar::{CLASSES, PLANE, SHAPE, join};
-use super::file::{bad, read};
+use super::file::read;
 use super::images::Images;
 use crate::Result;
+use crate::error::bad;
 
 /// The images of these PNG files, one after the other, with the labels of all.
 pub(super) fn images(paths: &[PathBuf], labels: &Path) -> Result<Images> {

@@ -5,10 +5,11 @@ use std::path::Path;
 use thinwire::method::Parameters;
 
 use super::DataSet;
-use super::file::{bad, unpack};
+use super::file::unpack;
 use super::images::{Images, image_set};
 use super::shard::shuffle;
 use crate::Result;
+use crate::error::bad;
 
 /// "Optical Recognition of Handwritten Digits", CC BY 4.0; see the README beside the file.
 const PACKED: &[u8] = include_bytes!("../../data/digits.csv.gz");

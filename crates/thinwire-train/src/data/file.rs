@@ -6,25 +6,11 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 
+use crate::error::bad;
 use crate::{Error, Result};
 
 /// No file of a known data set comes near this size; a compressed file that unpacks to more is broken.
 const LARGEST: u64 = 1 << 31;
-
-/// A file whose contents are not what they should be.
-pub(super) fn bad(
-    path: &Path,
-    place: impl Into<String>,
-    found: impl Into<String>,
-    expected: impl Into<String>,
-) -> Error {
-    Error::BadFile {
-        path: path.display().to_string(),
-        place: place.into(),
-        found: found.into(),
-        expected: expected.into(),
-    }
-}
 
 /// The first file of one of these names, as it is or with `.gz` added, in the first folder that has one.
 pub(super) fn find(folders: &[PathBuf], names: &[String]) -> Option<PathBuf> {

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use thinwire::method::{Kind, Parameter, Parameters};
 
 use super::DataSet;
-use super::file::{bad, find, read};
+use super::file::{find, read};
 use super::images::{Images, image_set};
+use crate::error::bad;
 use crate::{Error, Result};
 
 /// Parameters of `mnist`.

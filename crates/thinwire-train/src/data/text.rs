@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use thinwire::method::{Kind as Type, Parameter, Parameters};
 
-use super::file::bad;
 use super::vocabulary::{Vocabulary, of_words, words};
 use super::{Batch, DataSet, Kind, Samples};
+use crate::error::bad;
 use crate::{Error, Result};
 
 const TOKENS: Parameter = Parameter {

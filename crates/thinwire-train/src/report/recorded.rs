@@ -127,27 +127,9 @@ impl Recorded {
 }
 
 fn mean_times(steps: &[Step]) -> Option<Times> {
-    let mean = |part: fn(&Times) -> f64| {
-        let (sum, count) =
-            steps.iter().map(|step| part(&step.times)).fold((0.0, 0.0), |(sum, count), time| {
-                if time.is_finite() { (sum + time, count + 1.0) } else { (sum, count) }
-            });
-        if count > 0.0 { sum / count } else { 0.0 }
-    };
-    (!steps.is_empty()).then(|| Times {
-        total: mean(|times| times.total),
-        data: mean(|times| times.data),
-        forward: mean(|times| times.forward),
-        backward: mean(|times| times.backward),
-        copy: mean(|times| times.copy),
-        wait: mean(|times| times.wait),
-        optimizer: mean(|times| times.optimizer),
-        select: mean(|times| times.select),
-        encode: mean(|times| times.encode),
-        exchange: mean(|times| times.exchange),
-        settle: mean(|times| times.settle),
-        synchronizer: mean(|times| times.synchronizer),
-    })
+    let mut sum = Times::default();
+    steps.iter().for_each(|step| sum.add(&step.times));
+    (!steps.is_empty()).then(|| sum.over(steps.len() as f64))
 }
 
 #[cfg(test)]

@@ -192,19 +192,3 @@ fn a_report_replaces_the_old_one_whole() {
     let missing = folder.path().join("missing").join("report.html");
     assert!(write(&missing, &runs, "New").unwrap_err().to_string().contains("report.html"));
 }
-
-/// Leaves reports to look at in the folder for temporary files: `cargo test … -- --ignored report::tests::look`.
-#[test]
-#[ignore = "writes files for the eye"]
-fn look() {
-    let folder = std::env::temp_dir().join("thinwire-report");
-    std::fs::create_dir_all(&folder).unwrap();
-    write(&folder.join("one.html"), &[sample::run("ar-topk", 1, 2000)], "AR-Topk on CIFAR-10").unwrap();
-    let mut runs = many();
-    runs[7].steps.truncate(250);
-    runs[7].evaluations.truncate(7);
-    runs[7].end = None;
-    write_with_target(&folder.join("many.html"), &runs, "Six methods on CIFAR-10", Some(0.9)).unwrap();
-    let singles: Vec<Recorded> = many().into_iter().step_by(3).collect();
-    write(&folder.join("singles.html"), &singles, "Six methods, one seed").unwrap();
-}

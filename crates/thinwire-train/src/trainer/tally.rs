@@ -147,30 +147,3 @@ impl Tally {
 fn ratio(above: f64, below: f64) -> Option<f64> {
     (above > 0.0 && below > 0.0).then_some(above / below)
 }
-
-impl Times {
-    fn each(&mut self, other: &Times, change: impl Fn(&mut f64, f64)) {
-        change(&mut self.total, other.total);
-        change(&mut self.data, other.data);
-        change(&mut self.forward, other.forward);
-        change(&mut self.backward, other.backward);
-        change(&mut self.copy, other.copy);
-        change(&mut self.wait, other.wait);
-        change(&mut self.optimizer, other.optimizer);
-        change(&mut self.select, other.select);
-        change(&mut self.encode, other.encode);
-        change(&mut self.exchange, other.exchange);
-        change(&mut self.settle, other.settle);
-        change(&mut self.synchronizer, other.synchronizer);
-    }
-
-    fn add(&mut self, other: &Times) {
-        self.each(other, |own, other| *own += other);
-    }
-
-    fn over(&self, count: f64) -> Times {
-        let mut mean = Times::default();
-        mean.each(self, |mean, sum| *mean = sum / count);
-        mean
-    }
-}
