@@ -77,7 +77,7 @@ fn entry(method: &Method) -> Result<MethodEntry> {
 }
 
 fn needs_weights(method: &Method) -> Result<bool> {
-    Ok(method.recipe("")?.selector.is_some_and(|selector| selector.needs_weights()))
+    Ok(method.recipe("")?.needs_weights())
 }
 
 fn describe(method: &Method) -> Result<String> {

@@ -157,7 +157,7 @@ fn check_paths(arguments: &Arguments) -> Result<()> {
 
 /// The file of weights, if the method looks at weights.
 fn weights_file<'a>(arguments: &'a Arguments, recipe: &Recipe) -> Result<Option<&'a Path>> {
-    let needed = recipe.selector.as_ref().is_some_and(|selector| selector.needs_weights());
+    let needed = recipe.needs_weights();
     let name = split_spec(&recipe.spec).0;
     match &arguments.weights {
         None if needed => {

@@ -70,7 +70,7 @@ impl<'a> Worker<'a> {
         };
         let optimizer = optimizer::build(&settings.optimizer, layout)?;
         let gradients = buckets.lengths().iter().map(|length| Vec::with_capacity(*length)).collect();
-        let needs_weights = recipe.selector.as_ref().is_some_and(|selector| selector.needs_weights());
+        let needs_weights = recipe.needs_weights();
         Ok(Worker {
             settings,
             group,

@@ -16,6 +16,7 @@
     not(feature = "mpi"),
     doc = "| `Mpi` (feature `mpi`) | processes started by `mpirun` | clusters that have an MPI |"
 )]
+//! | [`EvenGroup`] | whatever an [`Even`] engine connects | other engines: torch.distributed |
 //!
 //! Whatever the group, after a collective every rank holds the same bits, and no wait goes on for ever: a rank
 //! that died, stalled, or is at another collective, step or plan becomes an error that names it.
@@ -34,6 +35,7 @@
 
 mod collective;
 mod envelope;
+mod even;
 mod local;
 mod mesh;
 #[cfg(feature = "mpi")]
@@ -43,6 +45,7 @@ mod shared;
 mod tcp;
 mod wire;
 
+pub use even::{Even, EvenGroup};
 pub use local::Local;
 pub use mesh::Mesh;
 #[cfg(feature = "mpi")]

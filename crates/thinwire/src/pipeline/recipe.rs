@@ -152,6 +152,11 @@ impl Recipe {
         }
     }
 
+    /// Whether the selector ranks by weights too, so that every step must bring them.
+    pub fn needs_weights(&self) -> bool {
+        self.selector.as_ref().is_some_and(|selector| selector.needs_weights())
+    }
+
     /// Refuses parts that do not go together.
     pub fn check(&self) -> Result<()> {
         if !self.feedback && self.momentum != Momentum::Off {

@@ -58,7 +58,7 @@ use crate::kernels::Score;
 ///
 /// One value serves one unit, because it may remember something from step to step; [`fresh`](Select::fresh)
 /// makes another for the next unit.
-pub trait Select: Debug + Send {
+pub trait Select: Debug + Send + Sync {
     /// A copy with nothing remembered.
     fn fresh(&self) -> Box<dyn Select>;
 

@@ -10,7 +10,7 @@ use crate::exchange::{Lane, Route, Situation, verdict};
 use crate::group::{Algorithm, Gathered, Group, Mark, Traffic};
 use crate::kernels::{Cpu, Kernels};
 use crate::memory::{Progress, State};
-use crate::pipeline::{Report, norm_of_huge};
+use crate::pipeline::{Report, non_finite, norm_of_huge};
 use crate::{Error, Result, method};
 
 /// Everything a rank needs to take part in steps.
@@ -81,17 +81,49 @@ impl Engine {
         Some(squares.sqrt()).filter(|norm| norm.is_finite())
     }
 
+    /// Whether all buckets must be at hand before the first may travel.
+    pub fn needs_all(&self) -> bool {
+        self.needs_norm() || self.options.check_first
+    }
+
+    /// Asks all ranks whether their gradients are finite, if the options say so. If one is not, the step is skipped:
+    /// nothing has touched any memory.
+    pub fn check_first<'a>(&mut self, gradients: impl Iterator<Item = &'a [f32]>) -> Result<()> {
+        if !self.options.check_first {
+            return Ok(());
+        }
+        self.mark_step();
+        let mut refusal = None;
+        for (lane, gradient) in self.lanes.iter().zip(gradients) {
+            let measured = self.cpu.statistics(gradient, &[0..gradient.len()]);
+            let bucket = lane.compressor().bucket();
+            refusal = refusal.or(measured.err().map(|found| non_finite(bucket, "gradient", found)));
+        }
+        match verdict(self.group.as_mut(), refusal.as_ref())? {
+            None => Ok(()),
+            Some(skipped) => {
+                self.progress.step += 1;
+                Err(skipped)
+            }
+        }
+    }
+
     /// Begins a step.
     pub fn begin(&mut self, norm: Option<f64>) -> Result<Begun> {
         let (at, traffic) = (Instant::now(), self.group.traffic());
         self.lanes.iter_mut().for_each(Lane::begin);
-        self.group.mark(Mark { step: self.progress.step, plan: self.plan(), bucket: u32::MAX });
+        self.mark_step();
         let share = match self.options.mean {
             Mean::OfRanks => 1.0,
             Mean::OfSamples => self.share()?,
         };
         let situation = Situation { progress: self.progress, plan: self.plan(), norm, share };
         Ok(Begun { situation, going: true, at, traffic })
+    }
+
+    /// What follows belongs to the step and to no bucket.
+    fn mark_step(&mut self) {
+        self.group.mark(Mark { step: self.progress.step, plan: self.plan(), bucket: u32::MAX });
     }
 
     /// The number every message carries: of what the ranks were told at the beginning, and of a density that was
@@ -135,6 +167,7 @@ impl Engine {
 
     /// Ends a step all of whose buckets have travelled.
     pub fn finish(&mut self, begun: Begun, buckets: &mut [Vectors<'_>]) -> Result<StepReport> {
+        self.mark_step();
         if !begun.going || self.lanes.iter().any(Lane::needs_verdict) {
             let refusal = self.lanes.iter().find_map(Lane::refusal).cloned();
             match verdict(self.group.as_mut(), refusal.as_ref()) {
@@ -220,6 +253,11 @@ impl Engine {
             traffic: self.group.traffic() - begun.traffic,
             times,
         }
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        let memories = self.lanes.iter().map(|lane| lane.compressor().memory());
+        memories.map(|memory| 4 * (memory.residual.len() + memory.momentum.len())).sum()
     }
 
     pub fn workspace_bytes(&self) -> usize {

@@ -37,6 +37,7 @@ mod sync {
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 pub use layout::Layout;
 pub use report::{StageTimes, StepReport};
@@ -45,7 +46,7 @@ use crate::group::{Algorithm, Group, Traffic};
 use crate::memory::State;
 use crate::{Error, Result};
 use engine::{Engine, Vectors};
-use queue::{Queue, Rejected};
+use queue::{Queue, Rejected, Waited};
 
 /// How a [`Synchronizer`] works, beyond the method.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -58,11 +59,21 @@ pub struct Options {
     pub check_replicas_every: u64,
     /// Which mean. Default: of the ranks.
     pub mean: Mean,
+    /// Ask all ranks whether their gradients are finite before anything enters a memory, so that a skipped step
+    /// leaves every bit of it as it was. For trainings where infinities are expected, as with a loss scale. Costs a
+    /// reading walk and a small all-gather a step, and the buckets wait for the last of them. Default: false.
+    pub check_first: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { threads: 1, algorithm: None, check_replicas_every: 100, mean: Mean::OfRanks }
+        Options {
+            threads: 1,
+            algorithm: None,
+            check_replicas_every: 100,
+            mean: Mean::OfRanks,
+            check_first: false,
+        }
     }
 }
 
@@ -70,7 +81,10 @@ impl Options {
     /// What must be the same on all ranks.
     fn shared(&self) -> String {
         let algorithm = self.algorithm.map_or("any", |algorithm| algorithm.name());
-        format!("{algorithm}, checksum every {}, mean {:?}", self.check_replicas_every, self.mean)
+        let Options { check_replicas_every, mean, check_first, .. } = self;
+        format!(
+            "{algorithm}, checksum every {check_replicas_every}, mean {mean:?}, check first {check_first}"
+        )
     }
 }
 
@@ -206,6 +220,11 @@ impl<Buffer: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Synchronizer<Buffer> 
         self.shared.engine().group.traffic()
     }
 
+    /// Bytes of residual and momentum.
+    pub fn memory_bytes(&self) -> usize {
+        self.shared.engine().memory_bytes()
+    }
+
     /// Bytes held beyond gradient, residual and momentum.
     pub fn workspace_bytes(&self) -> usize {
         self.shared.engine().workspace_bytes()
@@ -256,11 +275,23 @@ impl<Buffer: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Synchronizer<Buffer> 
     /// Waits until all buckets of the step have been exchanged: the means, in the order of the layout. After an
     /// error [`returned`](Synchronizer::returned) has the buffers.
     pub fn wait(&mut self) -> Result<(Vec<Buffer>, StepReport)> {
-        let submitted = self.shared.queue.submitted();
-        if submitted < self.buckets {
-            return Err(Error::StepUnderWay { step: self.step, submitted, buckets: self.buckets });
+        self.check_submitted()?;
+        let finished = self.shared.queue.wait().ok_or_else(worker_gone)?;
+        self.finished(finished)
+    }
+
+    /// The same, but comes back with `None` when the time is up; the step goes on. For callers who have something to
+    /// look after while they wait.
+    pub fn wait_for(&mut self, time: Duration) -> Result<Option<(Vec<Buffer>, StepReport)>> {
+        self.check_submitted()?;
+        match self.shared.queue.wait_for(time) {
+            Waited::Outcome(finished) => self.finished(finished).map(Some),
+            Waited::TimeIsUp => Ok(None),
+            Waited::Closed => Err(worker_gone()),
         }
-        let (buckets, report) = self.shared.queue.wait().ok_or_else(worker_gone)?;
+    }
+
+    fn finished(&mut self, (buckets, report): Done<Buffer>) -> Result<(Vec<Buffer>, StepReport)> {
         self.step = self.shared.engine().progress.step;
         let buffers: Vec<Buffer> = buckets.into_iter().map(|ready| ready.gradient).collect();
         match report {
@@ -295,6 +326,14 @@ impl<Buffer: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Synchronizer<Buffer> 
     /// Gives the group up and tells the others why, so that they need not wait for the deadline.
     pub fn abandon(&mut self, reason: &str) {
         self.shared.engine().group.abandon(reason);
+    }
+
+    fn check_submitted(&self) -> Result<()> {
+        let (submitted, buckets) = (self.shared.queue.submitted(), self.buckets);
+        if submitted < buckets {
+            return Err(Error::StepUnderWay { step: self.step, submitted, buckets });
+        }
+        Ok(())
     }
 
     fn check_idle(&self) -> Result<()> {

@@ -4,6 +4,8 @@
 //! The types of [`sync`](super::sync) are the standard library's; a test puts others in their place and tries
 //! all the ways in which threads can take turns (`tests/queue.rs`).
 
+use std::time::Duration;
+
 use super::sync::{Condvar, Mutex, MutexGuard};
 
 /// The jobs of one step, and its result. One step is under way at a time.
@@ -34,6 +36,27 @@ pub enum Rejected {
     Twice,
     /// The other side is gone.
     Closed,
+}
+
+/// What came of waiting for a while.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Waited<Outcome> {
+    /// The step is over.
+    Outcome(Outcome),
+    /// It is not over yet.
+    TimeIsUp,
+    /// The other side is gone.
+    Closed,
+}
+
+impl<Job, Outcome> State<Job, Outcome> {
+    /// The outcome, if it is there; then the next step may begin.
+    fn take_outcome(&mut self) -> Option<Outcome> {
+        let outcome = self.outcome.take()?;
+        self.next = 0;
+        self.submitted.fill(false);
+        Some(outcome)
+    }
 }
 
 impl<Job, Outcome> Queue<Job, Outcome> {
@@ -104,15 +127,28 @@ impl<Job, Outcome> Queue<Job, Outcome> {
     pub fn wait(&self) -> Option<Outcome> {
         let mut state = self.lock();
         loop {
-            if let Some(outcome) = state.outcome.take() {
-                state.next = 0;
-                state.submitted.fill(false);
+            if let Some(outcome) = state.take_outcome() {
                 return Some(outcome);
             }
             if state.closed {
                 return None;
             }
             state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+    }
+
+    /// The same, but not for longer than this.
+    pub fn wait_for(&self, time: Duration) -> Waited<Outcome> {
+        let mut state = self.lock();
+        if state.outcome.is_none() && !state.closed {
+            let waiting = |state: &mut State<Job, Outcome>| state.outcome.is_none() && !state.closed;
+            let waited = self.changed.wait_timeout_while(state, time, waiting);
+            state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+        }
+        match state.take_outcome() {
+            Some(outcome) => Waited::Outcome(outcome),
+            None if state.closed => Waited::Closed,
+            None => Waited::TimeIsUp,
         }
     }
 

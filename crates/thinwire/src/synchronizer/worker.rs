@@ -7,6 +7,8 @@ use crate::{Error, Result};
 
 /// One step whose buckets are all at hand.
 pub(super) fn run(engine: &mut Engine, buckets: &mut [Vectors<'_>]) -> Result<StepReport> {
+    let checked = engine.check_first(buckets.iter().map(|(gradient, _)| &**gradient));
+    checked.inspect_err(|error| lose_unless_skipped(engine, error))?;
     let norm = match engine.needs_norm() {
         true => engine.norm(buckets.iter().map(|(gradient, _)| &**gradient)),
         false => None,
@@ -24,11 +26,13 @@ pub(super) fn run(engine: &mut Engine, buckets: &mut [Vectors<'_>]) -> Result<St
 /// differ.
 fn finish(engine: &mut Engine, begun: Begun, buckets: &mut [Vectors<'_>]) -> Result<StepReport> {
     let finished = engine.finish(begun, buckets);
-    finished.inspect_err(|error| {
-        if !matches!(error, Error::Skipped { .. } | Error::ReplicasDiffer { .. }) {
-            engine.group.abandon(&error.to_string());
-        }
-    })
+    finished.inspect_err(|error| lose_unless_skipped(engine, error))
+}
+
+fn lose_unless_skipped(engine: &mut Engine, error: &Error) {
+    if !matches!(error, Error::Skipped { .. } | Error::ReplicasDiffer { .. }) {
+        engine.group.abandon(&error.to_string());
+    }
 }
 
 /// The background thread: takes buckets in order and exchanges them, step after step.
@@ -63,7 +67,7 @@ fn work_step<Buffer: AsRef<[f32]> + AsMut<[f32]>>(
     let mut failed = None;
     // The engine is not held while the next bucket is waited for: the caller may need it before it submits one.
     let mut engine = shared.engine();
-    if !engine.needs_norm() {
+    if !engine.needs_all() {
         match engine.begin(None) {
             Ok(step) => begun = Some(step),
             Err(error) => failed = Some(error),

@@ -1,0 +1,70 @@
+//! torch.distributed as a group of the engine: calls that go back into Python.
+//!
+//! The Python side is `thinwire.torch._group.TorchGroup`. It gets addresses and lengths of memory that lives until the
+//! call returns; every wait in it releases the GIL.
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use thinwire::group::{Even, Precision, Sum};
+use thinwire::{Error, Result};
+
+/// The ranks of a torch.distributed process group.
+#[derive(Debug)]
+pub struct Torch {
+    object: Py<PyAny>,
+    rank: usize,
+    size: usize,
+}
+
+impl Torch {
+    /// The engine over a `TorchGroup`.
+    pub fn new(object: Bound<'_, PyAny>) -> PyResult<Torch> {
+        let (rank, size) = (object.getattr("rank")?.extract()?, object.getattr("size")?.extract()?);
+        Ok(Torch { object: object.unbind(), rank, size })
+    }
+
+    fn call<'py, A>(&self, py: Python<'py>, name: &str, arguments: A) -> Result<()>
+    where
+        A: IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
+    {
+        let arguments = arguments.into_pyobject(py);
+        let called = arguments.and_then(|arguments| self.object.bind(py).call_method1(name, arguments));
+        called.map(drop).map_err(|error| Error::GroupLost { reason: error.value(py).to_string() })
+    }
+}
+
+impl Even for Torch {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn all_reduce(&mut self, values: Sum<'_>) -> Result<()> {
+        let name = match values.precision() {
+            Precision::F32 => "float32",
+            Precision::F16 => "float16",
+            Precision::Bf16 => "bfloat16",
+        };
+        let bytes = values.into_bytes();
+        let arguments = (bytes.as_mut_ptr() as usize, bytes.len(), name);
+        Python::attach(|py| self.call(py, "all_reduce", arguments))
+    }
+
+    fn all_gather(&mut self, mine: &[u8], all: &mut [u8]) -> Result<()> {
+        let arguments = (mine.as_ptr() as usize, mine.len(), all.as_mut_ptr() as usize);
+        Python::attach(|py| self.call(py, "all_gather", arguments))
+    }
+
+    fn broadcast(&mut self, root: usize, message: &mut [u8]) -> Result<()> {
+        let arguments = (root, message.as_mut_ptr() as usize, message.len());
+        Python::attach(|py| self.call(py, "broadcast", arguments))
+    }
+
+    fn abandon(&mut self, reason: &str) {
+        // What can't be told the others they find out by their timeout.
+        let _ = Python::attach(|py| self.call(py, "abandon", (reason.to_owned(),)));
+    }
+}

@@ -1,0 +1,35 @@
+//! The native part of the Python package `thinwire`.
+//!
+//! | file | what it gives to Python |
+//! |---|---|
+//! | [`memory`] | nothing: memory that belongs to Python, as the engine sees it |
+//! | [`group`] | nothing: torch.distributed as a group of the engine |
+//! | [`synchronizer`] | `Synchronizer`: a step of all ranks |
+//! | [`compressor`] | `Compressor`: gradients to frames and back, without other ranks |
+//! | [`state`] | states as dictionaries |
+//! | [`methods`] | the methods and their parameters |
+//! | [`error`] | the engine's errors as exceptions |
+//!
+//! Protocols and methods are the engine's; nothing of them is written here. Addresses that Python hands over are those
+//! of tensors and arrays whose owner is handed over with them, by `python/thinwire` alone: the module's name begins
+//! with an underscore.
+
+mod compressor;
+mod error;
+mod group;
+mod memory;
+mod methods;
+mod state;
+mod synchronizer;
+
+use pyo3::prelude::*;
+
+/// What `python/thinwire` is built on.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<synchronizer::Synchronizer>()?;
+    module.add_class::<compressor::Compressor>()?;
+    module.add_function(wrap_pyfunction!(methods::methods, module)?)?;
+    module.add_function(wrap_pyfunction!(methods::describe, module)?)
+}

@@ -1,0 +1,200 @@
+//! A step of all ranks, from Python.
+
+use std::mem::forget;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use thinwire::group::EvenGroup;
+use thinwire::synchronizer::{Layout, Mean, Options, StepReport};
+use thinwire::{Bucket, Error};
+
+use crate::error::{OrException, exception};
+use crate::group::Torch;
+use crate::memory::{Handed, Memory};
+use crate::state;
+
+/// How long a wait goes on before Python is asked whether somebody wants to end it (Ctrl-C).
+const BETWEEN_SIGNALS: Duration = Duration::from_millis(50);
+
+type Layers = Vec<(String, Vec<usize>)>;
+
+/// Keeps the gradients of all ranks in step: `thinwire::Synchronizer` over a `TorchGroup`.
+#[pyclass(module = "thinwire._native")]
+pub struct Synchronizer {
+    /// Taken out when it is given up in the midst of a step: its thread may then wait for ranks that never come, and
+    /// is left to itself.
+    inner: Option<thinwire::Synchronizer<Memory>>,
+    under_way: bool,
+}
+
+impl Synchronizer {
+    fn inner(&mut self) -> PyResult<&mut thinwire::Synchronizer<Memory>> {
+        let reason = "a step was interrupted; make a new synchronizer".to_owned();
+        self.inner.as_mut().ok_or_else(|| exception(Error::GroupLost { reason }))
+    }
+}
+
+#[pymethods]
+impl Synchronizer {
+    /// All ranks call it together. `layers` are the names and shapes of the layers of each bucket.
+    #[new]
+    #[pyo3(signature = (group, method, layers, *, threads, check_replicas_every, by_samples, check_first))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        py: Python<'_>,
+        group: Bound<'_, PyAny>,
+        method: &str,
+        layers: Vec<Layers>,
+        threads: usize,
+        check_replicas_every: u64,
+        by_samples: bool,
+        check_first: bool,
+    ) -> PyResult<Synchronizer> {
+        let buckets = layers.into_iter().enumerate().map(|(id, layers)| Bucket::new(id as u32, layers));
+        let layout =
+            buckets.collect::<thinwire::Result<Vec<Bucket>>>().and_then(Layout::new).or_exception()?;
+        let mean = if by_samples { Mean::OfSamples } else { Mean::OfRanks };
+        let options = Options { threads, check_replicas_every, mean, check_first, ..Options::default() };
+        let group = EvenGroup::new(Torch::new(group)?);
+        let made = py.detach(|| thinwire::Synchronizer::with_buffers(group, method, layout, options));
+        Ok(Synchronizer { inner: Some(made.or_exception()?), under_way: false })
+    }
+
+    /// Hands over the gradient of a bucket, to travel in the background.
+    fn submit(
+        &mut self,
+        py: Python<'_>,
+        bucket: usize,
+        gradient: Handed,
+        weights: Option<Handed>,
+    ) -> PyResult<()> {
+        // SAFETY: `python/thinwire` hands over tensors as `Memory` wants them, and leaves them alone until `wait`.
+        let memory = |handed: Handed| unsafe { Memory::new(handed) }.or_exception();
+        let (gradient, weights) = (memory(gradient)?, weights.map(memory).transpose()?);
+        let inner = self.inner()?;
+        // The queue is never held for long, but the engine's thread may want the GIL while it holds it.
+        py.detach(|| inner.submit(bucket, gradient, weights)).or_exception()?;
+        self.under_way = true;
+        Ok(())
+    }
+
+    /// Waits until all buckets hold their means; Ctrl-C ends it.
+    fn wait<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let finished = loop {
+            let inner = self.inner()?;
+            match py.detach(|| inner.wait_for(BETWEEN_SIGNALS)) {
+                Ok(None) => {
+                    if let Err(interrupt) = py.check_signals() {
+                        self.give_up();
+                        return Err(interrupt);
+                    }
+                }
+                Ok(Some((buffers, report))) => {
+                    drop(buffers);
+                    break Ok(report);
+                }
+                Err(error) => {
+                    inner.returned();
+                    break Err(error);
+                }
+            }
+        };
+        self.under_way = false;
+        report(py, &finished.or_exception()?)
+    }
+
+    /// Leaves the step that is under way, and everything else, to itself.
+    fn give_up(&mut self) {
+        forget(self.inner.take());
+    }
+
+    fn set_epoch(&mut self, py: Python<'_>, epoch: f64) -> PyResult<()> {
+        let inner = self.inner()?;
+        py.detach(|| inner.set_epoch(epoch));
+        Ok(())
+    }
+
+    fn set_density(&mut self, py: Python<'_>, density: Option<f64>) -> PyResult<()> {
+        let inner = self.inner()?;
+        py.detach(|| inner.set_density(density)).or_exception()
+    }
+
+    fn set_samples(&mut self, py: Python<'_>, samples: f64) -> PyResult<()> {
+        let inner = self.inner()?;
+        py.detach(|| inner.set_samples(samples));
+        Ok(())
+    }
+
+    /// Bytes of residual and momentum.
+    fn memory_bytes(&mut self, py: Python<'_>) -> PyResult<usize> {
+        let inner = self.inner()?;
+        Ok(py.detach(|| inner.memory_bytes()))
+    }
+
+    /// Bytes held beyond gradient, residual and momentum.
+    fn workspace_bytes(&mut self, py: Python<'_>) -> PyResult<usize> {
+        let inner = self.inner()?;
+        Ok(py.detach(|| inner.workspace_bytes()))
+    }
+
+    /// Everything this rank must keep, as a dictionary with the values of each layer as bytes.
+    fn save<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let inner = self.inner()?;
+        let saved = py.detach(|| inner.save()).or_exception()?;
+        state::to_dictionary(py, &saved)
+    }
+
+    /// Goes on from such a dictionary, with each layer as an owner, an address and a number of values.
+    fn restore(&mut self, py: Python<'_>, saved: &Bound<'_, PyDict>) -> PyResult<()> {
+        let saved = state::from_dictionary(saved)?;
+        let inner = self.inner()?;
+        py.detach(|| inner.restore(&saved)).or_exception()
+    }
+}
+
+impl Drop for Synchronizer {
+    fn drop(&mut self) {
+        if self.under_way {
+            self.give_up();
+        } else if let Some(inner) = self.inner.take() {
+            // The thread is idle and ends at once, but it may want the GIL on its way.
+            Python::attach(|py| py.detach(|| drop(inner)));
+        }
+    }
+}
+
+fn report<'py>(py: Python<'py>, report: &StepReport) -> PyResult<Bound<'py, PyDict>> {
+    let (compression, times) = (&report.compression, &report.times);
+    let dictionary = PyDict::new(py);
+    for (name, count) in [
+        ("step", report.step),
+        ("elements", compression.elements as u64),
+        ("dense", compression.dense as u64),
+        ("asked", compression.asked as u64),
+        ("kept", compression.kept as u64),
+        ("values", compression.values as u64),
+        ("index_bytes", compression.index_bytes as u64),
+        ("value_bytes", compression.value_bytes as u64),
+        ("frame_bytes", compression.frame_bytes as u64),
+        ("clipped", compression.clipped as u64),
+        ("sent", report.traffic.sent),
+        ("received", report.traffic.received),
+    ] {
+        dictionary.set_item(name, count)?;
+    }
+    for (name, value) in [
+        ("energy", compression.energy),
+        ("energy_sent", compression.energy_sent),
+        ("select_seconds", compression.select_time.as_secs_f64()),
+        ("encode_seconds", compression.encode_time.as_secs_f64()),
+        ("exchange_seconds", times.exchange.as_secs_f64()),
+        ("settle_seconds", times.settle.as_secs_f64()),
+        ("check_seconds", times.check.as_secs_f64()),
+        ("total_seconds", times.total.as_secs_f64()),
+    ] {
+        dictionary.set_item(name, value)?;
+    }
+    dictionary.set_item("leader", report.leader)?;
+    Ok(dictionary)
+}

@@ -1,0 +1,30 @@
+"""What can go wrong, by what can be done about it."""
+
+
+class Error(RuntimeError):
+    """Any error of thinwire."""
+
+
+class BadArgument(Error, ValueError):
+    """A method, parameter, array or setting that can't be used; the message says what would be right."""
+
+
+class StepSkipped(Error):
+    """A rank could not take part in a step (its gradient holds a NaN, say). All ranks have skipped it together and keep
+    what they had; the next step may follow."""
+
+
+class RanksDisagree(Error):
+    """Ranks were told different things, are at different steps, or hold different values; the message has both."""
+
+
+class GroupLost(Error):
+    """A rank died, did not answer in time, or gave up; the message names it. The group can't be used any more."""
+
+
+class BadState(Error, ValueError):
+    """A saved state that does not fit; the message names the entry."""
+
+
+class BadFrame(Error, ValueError):
+    """Bytes that are not a whole frame, or not one for this array."""

@@ -1,0 +1,19 @@
+"""thinwire for PyTorch: data-parallel training that sends about 1 % of the gradient.
+
+One line after DDP::
+
+    import thinwire.torch as tw
+
+    ddp = DistributedDataParallel(model)
+    sync = tw.compress(ddp, method="redsync", density=0.01)
+    ...
+    print(sync.report())
+
+``docs/pytorch.md`` says which method suits which network, what it costs, and how to save and go on.
+"""
+
+from thinwire.torch._ddp import HookState, compress, hook
+from thinwire.torch._loop import Synchronizer
+from thinwire.torch._report import Report
+
+__all__ = ["HookState", "Report", "Synchronizer", "compress", "hook"]

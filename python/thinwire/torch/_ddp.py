@@ -1,0 +1,146 @@
+"""The hook of DistributedDataParallel."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from thinwire._method import Value
+from thinwire.errors import BadArgument
+from thinwire.torch._core import Bucket, Core
+
+
+class HookState(Core):
+    """What :func:`hook` keeps. For ``ddp.register_comm_hook(state, tw.hook)`` and for trainers that register hooks
+    themselves; :func:`compress` makes one and registers it.
+
+    ``model`` gives parameters their names, by which states are kept; without it they are numbered in the order in which
+    DDP first shows them. Everything else is as in :func:`compress`.
+    """
+
+    def __init__(
+        self,
+        model: Optional[torch.nn.Module] = None,
+        method: str = "redsync",
+        density: Optional[float] = None,
+        **settings: Any,
+    ) -> None:
+        if model is not None and not isinstance(model, torch.nn.Module):
+            raise BadArgument(f"model is a {type(model).__name__}; expected a torch.nn.Module")
+        if isinstance(model, DistributedDataParallel):
+            settings.setdefault("process_group", model.process_group)
+            model = model.module
+        names = {} if model is None else {parameter: name for name, parameter in model.named_parameters()}
+        super().__init__(names, method, density, **settings)
+        self._futures: "list[torch.futures.Future[torch.Tensor]]" = []
+        self._weights: "dict[int, torch.Tensor]" = {}
+
+    def on_bucket(self, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
+        if bucket.index() == 0:
+            self._forget()
+        future: "torch.futures.Future[torch.Tensor]" = torch.futures.Future()
+        self._futures.append(future)
+        if self._by_samples and torch._C._current_graph_task_id() == -1:
+            # Nothing was computed: this rank has run out of inputs and only keeps the others company (Join).
+            self._samples = 0.0
+        self.add(self._bucket(bucket))
+        if bucket.is_last():
+            buckets = list(self._arrived)
+            # Waiting here and not in DDP: Python can be interrupted here, and errors keep their words.
+            self.finish()
+            for waiting, done in zip(self._futures, buckets):
+                waiting.set_result(done.gradient)
+            self._forget()
+        return future
+
+    def _forget(self) -> None:
+        """Also what a step that failed has left."""
+        self._arrived, self._futures = [], []
+
+    def _bucket(self, bucket: Any) -> Bucket:
+        gradient, parameters = bucket.buffer(), bucket.parameters()
+        layers = [(self._name(parameter), tuple(parameter.shape)) for parameter in parameters]
+        weights = self._weights_of(bucket, gradient, parameters) if self.needs_weights else None
+        return Bucket(layers, gradient, weights)
+
+    def _name(self, parameter: torch.Tensor) -> str:
+        name = self._names.get(parameter)
+        if name is None:
+            name = self._names[parameter] = f"parameter {len(self._names)}"
+        return name
+
+    def _weights_of(self, bucket: Any, gradient: torch.Tensor, parameters: "list[torch.Tensor]") -> torch.Tensor:
+        """The weights in the order of memory that the gradients have."""
+        flat = self._weights.get(bucket.index())
+        if flat is None or flat.numel() != gradient.numel():
+            flat = self._weights[bucket.index()] = torch.zeros(gradient.numel())
+        for view, parameter in zip(bucket.gradients(), parameters):
+            start = view.storage_offset() - gradient.storage_offset()
+            flat.as_strided(view.size(), view.stride(), start).copy_(parameter.detach())
+        return flat
+
+
+def hook(state: HookState, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
+    """A communication hook: ``ddp.register_comm_hook(tw.HookState(model, method="redsync"), tw.hook)``."""
+    return state.on_bucket(bucket)
+
+
+def compress(
+    ddp: DistributedDataParallel,
+    method: str = "redsync",
+    density: Optional[float] = None,
+    *,
+    process_group: Optional[Any] = None,
+    timeout: Any = None,
+    scaler: Optional[Any] = None,
+    optimizer: Optional[torch.optim.Optimizer] = None,
+    mean: str = "ranks",
+    steps_per_epoch: Optional[float] = None,
+    threads: Optional[int] = None,
+    check_replicas_every: int = 100,
+    **parameters: Value,
+) -> HookState:
+    """Lets a DistributedDataParallel model exchange compressed gradients. All ranks call it, once, before the first
+    backward pass.
+
+    Args:
+        ddp: The model, wrapped.
+        method: A method, with parameters or without: ``"redsync"``, ``"ar-topk:leader=var"``. See
+            :func:`thinwire.methods`.
+        density: The part of the gradient to send; the method's own if not given.
+        process_group: The ranks; those of ``ddp`` if not given. The hook makes a process group of its own from them.
+        timeout: How long a rank is waited for, in seconds or as a timedelta; the process group's if not given.
+        scaler: The ``GradScaler`` of an AMP training. Gradients are then kept without its scale, and a step with
+            infinities is skipped on every rank and leaves what was not sent as it was.
+        optimizer: Only looked at: a warning tells if its momentum doubles that of the method. Not needed: the first
+            step of an optimiser is noticed too.
+        mean: ``"ranks"``: every rank counts the same. ``"samples"``: by what :meth:`HookState.set_samples` says.
+        steps_per_epoch: For methods that warm up; otherwise call :meth:`HookState.set_epoch`.
+        threads: For the arithmetic of this rank; ``torch.get_num_threads()`` if not given.
+        check_replicas_every: Compare checksums of the mean gradients every so many steps; 0: never.
+        parameters: More parameters of the method, as keywords: ``quantize=True``.
+    """
+    if not isinstance(ddp, DistributedDataParallel):
+        raise BadArgument(
+            f"compress() was given a {type(ddp).__name__}; expected a DistributedDataParallel model."
+            " For loops without DDP there is thinwire.torch.Synchronizer"
+        )
+    state = HookState(
+        ddp,
+        method,
+        density,
+        process_group=ddp.process_group if process_group is None else process_group,
+        timeout=timeout,
+        scaler=scaler,
+        optimizer=optimizer,
+        mean=mean,
+        steps_per_epoch=steps_per_epoch,
+        threads=threads,
+        check_replicas_every=check_replicas_every,
+        **parameters,
+    )
+    state.connect()
+    ddp.register_comm_hook(state, hook)
+    return state
