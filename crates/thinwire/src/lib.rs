@@ -37,6 +37,7 @@
 //! # Ok::<(), thinwire::Error>(())
 //! ```
 
+pub mod adapt;
 pub mod bucket;
 pub mod codec;
 mod error;

@@ -56,6 +56,7 @@ pub use tcp::{Link, Schedule, Secret, Tcp, TcpSettings};
 
 use std::time::Duration;
 
+use crate::adapt::cost::{Network, Ranks, ring_beats_tree};
 use crate::{Error, Result};
 
 /// How long a rank waits for another without any progress, unless told otherwise.
@@ -136,11 +137,12 @@ impl Algorithm {
     /// assert_eq!(Algorithm::for_size(100_000_000, 8), Algorithm::Ring);
     /// ```
     pub fn for_size(bytes: usize, ranks: usize) -> Algorithm {
-        const HOP: f64 = 65_536.0;
-        let (n, rounds) = (ranks as f64, (ranks.max(1) as f64).log2());
-        let saved_hops = n - 1.0 - rounds;
-        let ring_is_faster = saved_hops <= 0.0 || HOP * saved_hops < bytes as f64 * (rounds - (n - 1.0) / n);
-        if ring_is_faster { Algorithm::Ring } else { Algorithm::Tree }
+        const GUESS: Network = Network { latency: 65_536.0, seconds_per_byte: 1.0 };
+        if ring_beats_tree(GUESS, Ranks::continuous(ranks), bytes as f64) {
+            Algorithm::Ring
+        } else {
+            Algorithm::Tree
+        }
     }
 
     /// Its name.
