@@ -1,10 +1,9 @@
 """The hook of DistributedDataParallel."""
 
-from __future__ import annotations
-
 from typing import Any, Optional
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire._method import Value
@@ -82,7 +81,8 @@ class HookState(Core):
         return flat
 
 
-def hook(state: HookState, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
+# DDP looks at the annotations: they must be the types and not their names.
+def hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """A communication hook: ``ddp.register_comm_hook(tw.HookState(model, method="redsync"), tw.hook)``."""
     return state.on_bucket(bucket)
 
