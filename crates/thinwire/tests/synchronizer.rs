@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use support::{METHODS, layout, noise};
 use thinwire::group::{Algorithm, Group, Local};
+use thinwire::memory::State;
 use thinwire::synchronizer::{Layout, Options};
 use thinwire::{Bucket, Error, Synchronizer};
 
@@ -104,6 +105,67 @@ fn a_nan_on_one_rank_makes_all_skip_the_step_and_go_on() {
             assert!(states.iter().all(|means| means == &states[0]), "{method}");
         }
     }
+}
+
+#[test]
+fn a_step_that_is_checked_first_leaves_every_bit_when_it_is_skipped() {
+    let layout = layout(1000);
+    for method in ["topk:density=0.05", "redsync:density=0.05,clip=1", "ar-topk:density=0.05,momentum=0.9"] {
+        Local::run(3, |group| {
+            let rank = group.rank();
+            let options = Options { check_first: true, ..Options::default() };
+            let mut synchronizer =
+                Synchronizer::with_options(group, method, layout.clone(), options).unwrap();
+            for step in 0..6 {
+                let before = synchronizer.save().unwrap();
+                // So large that what is kept would not survive being added to it and taken out again.
+                let huge = |x: &f32| if step % 2 == 1 { x * 1e30 } else { *x };
+                let mut all: Vec<Vec<f32>> = gradients(&layout, 10 * step + rank as u64)
+                    .iter()
+                    .map(|gradient| gradient.iter().map(huge).collect())
+                    .collect();
+                if step % 2 == 1 && rank == 1 {
+                    *all.last_mut().unwrap().last_mut().unwrap() = f32::INFINITY;
+                }
+                for (bucket, gradient) in all.into_iter().enumerate() {
+                    synchronizer.submit(bucket, gradient, None).unwrap();
+                }
+                match synchronizer.wait() {
+                    Ok(_) => assert_eq!(step % 2, 0),
+                    Err(error) => {
+                        assert!(matches!(error, Error::Skipped { rank: 1, .. }), "{error}");
+                        assert_eq!(State { step, ..synchronizer.save().unwrap() }, before);
+                    }
+                }
+                assert_eq!(synchronizer.next_step(), step + 1);
+            }
+        });
+    }
+}
+
+#[test]
+fn waiting_for_a_while_comes_back_without_ending_the_step() {
+    Local::run(2, |group| {
+        let rank = group.rank();
+        let mut synchronizer = Synchronizer::new(group, "topk:density=0.1", layout(1000)).unwrap();
+        let error = synchronizer.wait_for(Duration::ZERO).unwrap_err();
+        assert!(matches!(error, Error::StepUnderWay { submitted: 0, .. }), "{error}");
+        if rank == 1 {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        for (bucket, gradient) in gradients(&layout(1000), rank as u64).into_iter().enumerate() {
+            synchronizer.submit(bucket, gradient, None).unwrap();
+        }
+        let mut waits = 0;
+        let (means, report) = loop {
+            match synchronizer.wait_for(Duration::from_millis(5)).unwrap() {
+                Some(finished) => break finished,
+                None => waits += 1,
+            }
+        };
+        assert!(rank == 1 || waits > 0, "the other rank came late");
+        assert_eq!((means.len(), report.step), (layout(1000).buckets().len(), 0));
+    });
 }
 
 #[test]

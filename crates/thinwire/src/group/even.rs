@@ -311,6 +311,3 @@ impl<Engine: Even> Group for EvenGroup<Engine> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;
