@@ -14,22 +14,27 @@ pub struct Torch {
     object: Py<PyAny>,
     rank: usize,
     size: usize,
+    /// A call has failed. The Python side has told the others itself.
+    failed: bool,
 }
 
 impl Torch {
     /// The engine over a `TorchGroup`.
     pub fn new(object: Bound<'_, PyAny>) -> PyResult<Torch> {
         let (rank, size) = (object.getattr("rank")?.extract()?, object.getattr("size")?.extract()?);
-        Ok(Torch { object: object.unbind(), rank, size })
+        Ok(Torch { object: object.unbind(), rank, size, failed: false })
     }
 
-    fn call<'py, A>(&self, py: Python<'py>, name: &str, arguments: A) -> Result<()>
+    fn call<'py, A>(&mut self, py: Python<'py>, name: &str, arguments: A) -> Result<()>
     where
         A: IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
     {
         let arguments = arguments.into_pyobject(py);
         let called = arguments.and_then(|arguments| self.object.bind(py).call_method1(name, arguments));
-        called.map(drop).map_err(|error| Error::GroupLost { reason: error.value(py).to_string() })
+        called.map(drop).map_err(|error| {
+            self.failed = true;
+            Error::GroupLost { reason: error.value(py).to_string() }
+        })
     }
 }
 
@@ -64,6 +69,9 @@ impl Even for Torch {
     }
 
     fn abandon(&mut self, reason: &str) {
+        if self.failed {
+            return;
+        }
         // What can't be told the others they find out by their timeout.
         let _ = Python::attach(|py| self.call(py, "abandon", (reason.to_owned(),)));
     }
