@@ -22,7 +22,7 @@ from typing import Any, Callable
 DEADLINE = 90.0
 
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["torch", "torch.distributed", "torch.nn.parallel", "thinwire.torch"])
+_processes.set_forkserver_preload(["torch", "torch._dynamo", "torch.nn.parallel", "thinwire.torch"])
 _groups: "dict[int, Ranks]" = {}
 
 

@@ -15,7 +15,7 @@ import thinwire.torch as tw
 from ranks import run
 from small import checksum, everything, mlp, train
 
-RESUMED = ["redsync", "topk", "gaussian-k", "ar-topk", "dgc:momentum=0.9", "iwp", "fft"]
+RESUMED = ["redsync", "topk", "gaussian-k", "ar-topk", "dgc:momentum=0.9", "iwp"]
 
 
 def _start(method: str, bucket_cap_mb: float = 0.002, model: "nn.Module | None" = None) -> "tuple[Any, Any, Any]":

@@ -209,6 +209,9 @@ class Core:
         """What this rank has not sent yet, by parameter name, and all else that a run needs to go on as if nothing had
         happened. Every rank has its own.
 
+        A run that goes on from it has the same bits, as long as its buckets are the same. DDP makes others in the first
+        step after a start, which matters where a method looks at more than one layer at a time.
+
         With ``all_ranks=True``, which all ranks must call together: a list of everybody's on rank 0, and ``None`` on the
         others. That sends a whole residual from every rank to rank 0.
         """

@@ -20,6 +20,8 @@ PIECE = timedelta(seconds=0.1)
 #: So many seconds pass before a waiting rank asks whether another has given up.
 PATIENCE = 1.0
 
+#: How often ranks have met, by their numbers.
+_meetings: "dict[str, int]" = {}
 _alive: "weakref.WeakSet[TorchGroup]" = weakref.WeakSet()
 
 
@@ -39,24 +41,28 @@ class TorchGroup:
         parent = dist.group.WORLD if parent is None else parent
         #: Ranks of the world, by rank of the group.
         self.world_ranks: "list[int]" = dist.get_process_group_ranks(parent)
-        backend = _backend(parent)
-        # A part of the world need not wait for the rest of it.
-        partly = len(self.world_ranks) < dist.get_world_size() and backend != "mpi"
-        self.process_group = dist.new_group(
-            self.world_ranks,
-            backend=backend,
-            timeout=timeout or _timeout_of(parent),
-            use_local_synchronization=partly,
-        )
-        self.rank: int = dist.get_rank(self.process_group)
-        self.size: int = dist.get_world_size(self.process_group)
-        self._words = Words(self.process_group.group_name, self.rank, self.size)
+        self.rank: int = dist.get_rank(parent)
+        self.size: int = len(self.world_ranks)
+        self._words = Words(_meeting(self.world_ranks), self.rank, self.size)
+        self.process_group = self._meet(parent, timeout or _timeout_of(parent))
         #: Why the group can't be used any more.
         self._lost: Optional[str] = None
         #: Whether a collective was ended by Ctrl-C.
         self.interrupted = False
         self._busy = False
         _alive.add(self)
+
+    def _meet(self, parent: Any, timeout: Optional[timedelta]) -> Any:
+        backend = _backend(parent)
+        # A part of the world need not wait for the rest of it.
+        partly = self.size < dist.get_world_size() and backend != "mpi"
+        try:
+            self._words.arrive()
+            return dist.new_group(self.world_ranks, timeout, backend, use_local_synchronization=partly)
+        except RuntimeError as error:
+            absent = ", ".join(map(str, self._words.absent()))
+            who = f"rank {absent} did not come" if absent else "all have come, but could not connect"
+            raise GroupLost(f"the ranks could not meet: {who}: {_first_line(error)}") from error
 
     def all_reduce(self, address: int, length: int, dtype: str) -> None:
         values = torch.frombuffer(_memory(address, length), dtype=getattr(torch, dtype))
@@ -146,6 +152,13 @@ class TorchGroup:
                     self._lost = self._words.explain(self._lost)
                     raise GroupLost(self._lost)
                 asked = time.monotonic()
+
+
+def _meeting(ranks: "list[int]") -> str:
+    """A name for this meeting of these ranks: they meet in the same order everywhere."""
+    members = "-".join(map(str, ranks))
+    _meetings[members] = _meetings.get(members, 0) + 1
+    return f"{members}/{_meetings[members]}"
 
 
 def _finished(work: Any) -> bool:

@@ -22,7 +22,7 @@ class Synchronizer(Core):
 
     ``params`` are names with parameters, as ``model.named_parameters()`` gives them, or parameters alone, which are
     then numbered. A parameter without a gradient counts as one with a gradient of zeros; it gets one. Everything else is
-    as in :func:`thinwire.torch.compress`. Beside the residual this holds one copy of the gradient.
+    as in :func:`thinwire.torch.compress`. All ranks make it together. Beside the residual this holds one copy of the gradient.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class Synchronizer(Core):
         super().__init__(names, method, density, **settings)
         self._bucket_bytes = bucket_bytes
         self._parts: "list[_Part]" = []
+        self._engine.connect()
 
     def synchronize(self) -> None:
         """Makes every gradient the mean over all ranks. All ranks call it together."""

@@ -17,16 +17,24 @@ class Words:
     so too: whoever is silent then is the one that was missing.
     """
 
-    def __init__(self, group: str, rank: int, size: int) -> None:
+    def __init__(self, meeting: str, rank: int, size: int) -> None:
         store = dist.distributed_c10d._get_default_store()
         try:
             # A connection of its own: another thread may wait on the first one for long.
             self._store = store.clone()
         except (NotImplementedError, RuntimeError, AttributeError):
             self._store = store
-        self._prefix = f"thinwire/{group}"
+        self._prefix = f"thinwire/{meeting}"
         self._rank = rank
         self._others = [other for other in range(size) if other != rank]
+
+    def arrive(self) -> None:
+        """Says that this rank has come to make the group."""
+        self._store.set(f"{self._prefix}/here/{self._rank}", "")
+
+    def absent(self) -> "list[int]":
+        """The ranks that have not come."""
+        return [rank for rank in self._others if not self._store.check([f"{self._prefix}/here/{rank}"])]
 
     def say(self, reason: str, began: bool) -> None:
         """Says why this rank has given up; `began`: it was not another rank's doing."""
