@@ -12,6 +12,7 @@ from typing import Any, Callable, Optional
 import torch
 import torch.distributed as dist
 
+from thinwire import _native
 from thinwire.errors import BadArgument, GroupLost
 from thinwire.torch._words import Words
 
@@ -50,6 +51,9 @@ class TorchGroup:
         #: Whether a collective was ended by Ctrl-C.
         self.interrupted = False
         self._busy = False
+        #: The last collective with its tensors. Gloo's threads let go of them a little after it is done; were they the
+        #: last to hold them, they would need the GIL for that, which takes the process down if Python is ending.
+        self._last: "tuple[Any, ...]" = ()
         _alive.add(self)
 
     def _meet(self, parent: Any, timeout: Optional[timedelta]) -> Any:
@@ -66,7 +70,7 @@ class TorchGroup:
 
     def all_reduce(self, address: int, length: int, dtype: str) -> None:
         values = torch.frombuffer(_memory(address, length), dtype=getattr(torch, dtype))
-        self._run("an all-reduce", lambda: dist.all_reduce(values, group=self.process_group, async_op=True))
+        self._run("an all-reduce", lambda: dist.all_reduce(values, group=self.process_group, async_op=True), values)
 
     def all_gather(self, address: int, length: int, into: int) -> None:
         mine = torch.frombuffer(_memory(address, length), dtype=torch.uint8)
@@ -78,6 +82,7 @@ class TorchGroup:
         self._run(
             f"a broadcast from rank {root}",
             lambda: dist.broadcast(message, source, self.process_group, async_op=True),
+            message,
         )
 
     def gather(self, mine: bytes) -> "list[bytes]":
@@ -106,24 +111,25 @@ class TorchGroup:
                 dist.destroy_process_group(self.process_group)
 
     def stop(self) -> None:
-        """Lets a collective that is under way end with an error, and waits for that."""
+        """For the end of the process: lets a collective that is under way end with an error."""
         if self._busy:
             self.abandon("its process ended in the midst of a step")
-        while self._busy:
-            time.sleep(0.01)
+        self._lost = self._lost or "the process is ending"
+        _keep_forever(self._last)
 
     def _gather(self, mine: torch.Tensor, everything: torch.Tensor) -> None:
         def start() -> Any:
             return dist.all_gather_into_tensor(everything, mine, group=self.process_group, async_op=True)
 
-        self._run("an all-gather", start)
+        self._run("an all-gather", start, mine, everything)
 
-    def _run(self, what: str, start: "Callable[[], Any]") -> None:
+    def _run(self, what: str, start: "Callable[[], Any]", *tensors: torch.Tensor) -> None:
         self.check()
         work = None
         self._busy = True
         try:
             work = start()
+            self._last = (work, *tensors)
             self._wait(work)
         except GroupLost:
             raise
@@ -138,7 +144,7 @@ class TorchGroup:
             raise
         finally:
             if work is not None and not work.is_completed():
-                _keep_forever(work, self.process_group)
+                _keep_forever(self._last, self.process_group)
             self._busy = False
 
     def _wait(self, work: Any) -> None:
@@ -185,6 +191,9 @@ def _stop_all() -> None:
     """A thread that comes back into Python while the interpreter ends would take the process down with it."""
     for group in list(_alive):
         group.stop()
+    until = time.monotonic() + 5
+    while _native.calls_under_way() and time.monotonic() < until:
+        time.sleep(0.01)
 
 
 def _memory(address: int, length: int) -> Any:
