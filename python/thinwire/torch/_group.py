@@ -51,8 +51,8 @@ class TorchGroup:
         #: Whether a collective was ended by Ctrl-C.
         self.interrupted = False
         self._busy = False
-        #: The last collective with its tensors. Gloo's threads let go of them a little after it is done; were they the
-        #: last to hold them, they would need the GIL for that, which takes the process down if Python is ending.
+        #: The last collective with its tensors. Gloo's threads let go of it a little after it is done; were they the
+        #: last to hold it, they would need the GIL for that, which takes the process down if Python is ending.
         self._last: "tuple[Any, ...]" = ()
         _alive.add(self)
 
