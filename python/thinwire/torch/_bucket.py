@@ -81,6 +81,6 @@ def check_gradient(gradient: torch.Tensor, where: str) -> None:
             f"the gradient of {where} is on {gradient.device}; this version compresses gradients in the CPU's memory"
         )
     if gradient.layout != torch.strided:
-        raise BadArgument(f"the gradient of {where} is {gradient.layout}; expected a dense one (Embedding(sparse=False))")
+        raise BadArgument(f"the gradient of {where} is {gradient.layout}; expected a dense one (sparse=False)")
     if gradient.dtype not in _DTYPES:
         raise BadArgument(f"the gradient of {where} is {gradient.dtype}; expected float32, float16 or bfloat16")

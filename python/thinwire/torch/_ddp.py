@@ -130,6 +130,12 @@ def compress(
     """Lets a DistributedDataParallel model exchange compressed gradients. All ranks call it, once, before the first
     backward pass.
 
+    If some rank's gradient holds a NaN or an infinity, and no ``scaler`` is given, ``backward()`` ends with
+    :class:`thinwire.StepSkipped` on every rank; gradients are zeros then, and the next pass may follow.
+
+    With ``find_unused_parameters`` DDP leaves the gradients of parameters that no rank has used in a step as they are.
+    What was kept for such a parameter and is sent in such a step does not reach it.
+
     Args:
         ddp: The model, wrapped.
         method: A method, with parameters or without: ``"redsync"``, ``"ar-topk:leader=var"``. See

@@ -15,14 +15,15 @@ BUCKET_BYTES = 25 << 20
 
 
 class Synchronizer(Core):
-    """Averages the gradients of some parameters over all ranks: ``synchronize()`` between ``backward()`` and ``step()``.
+    """Averages the gradients of some parameters: ``synchronize()`` between ``backward()`` and ``step()``.
 
     >>> sync = Synchronizer(model.named_parameters(), method="redsync", density=0.01)  # doctest: +SKIP
     >>> loss.backward(); sync.synchronize(); optimizer.step()                          # doctest: +SKIP
 
     ``params`` are names with parameters, as ``model.named_parameters()`` gives them, or parameters alone, which are
-    then numbered. A parameter without a gradient counts as one with a gradient of zeros; it gets one. Everything else is
-    as in :func:`thinwire.torch.compress`. All ranks make it together. Beside the residual this holds one copy of the gradient.
+    then numbered. A parameter without a gradient counts as one with a gradient of zeros; it gets one. All ranks make it
+    together. Everything else is as in :func:`thinwire.torch.compress`. Beside the residual this holds one copy of the
+    gradient.
     """
 
     def __init__(

@@ -14,9 +14,6 @@ FORMAT = 1
 _KINDS = ("residual", "momentum")
 _FIELDS = {"method": str, "step": int, "epoch": (int, float), "rank": int, "ranks": int, "selectors": dict}
 
-State = "dict[str, Any]"
-Shapes = "dict[str, tuple[int, ...]]"
-
 
 def empty(method: str, group: Optional[TorchGroup]) -> "dict[str, Any]":
     """The state of a run that has not begun."""
@@ -43,7 +40,8 @@ def for_engine(state: "dict[str, Any]", layers: "dict[str, Layer]") -> "dict[str
     """The same as the engine takes it."""
     given = {field: state[field] for field in _FIELDS}
     for kind in _KINDS:
-        given[kind] = {name: handed(_flat(values, layers[name])) for name, values in state[kind].items() if name in layers}
+        known = {name: values for name, values in state[kind].items() if name in layers}
+        given[kind] = {name: handed(_flat(values, layers[name])) for name, values in known.items()}
     return given
 
 
@@ -122,12 +120,12 @@ def share(states: "Sequence[dict[str, Any]]", rank: int, ranks: int) -> "dict[st
     numbers = [state["rank"] for state in ordered]
     before = ordered[0]["ranks"] if ordered else 0
     if not ordered or numbers != list(range(before)):
-        raise BadState(f"the states are those of ranks {numbers}; expected one of each of the {before} ranks there were")
+        raise BadState(f"the states are those of ranks {numbers}; expected one of each of the {before} ranks of the run")
     for state in ordered:
         for field in ("method", "step", "ranks"):
             if state[field] != ordered[0][field]:
                 found, expected = state[field], ordered[0][field]
-                raise BadState(f"the states are of several runs: {field!r} is {found!r} in one, {expected!r} in another")
+                raise BadState(f"the states are of several runs: {field!r} is {found!r} and {expected!r}")
     if before == ranks:
         return dict(ordered[rank])
     mine = [state for state in ordered if state["rank"] % ranks == rank]
