@@ -3,10 +3,30 @@
 //! The Python side is `thinwire.torch._group.TorchGroup`. It gets addresses and lengths of memory that lives until the
 //! call returns; every wait in it releases the GIL.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use thinwire::group::{Even, Precision, Sum};
 use thinwire::{Error, Result};
+
+/// How many calls into Python are under way, over all groups.
+static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+
+/// How many threads of the engine are in Python, or on their way in or out. One that is there when the interpreter ends
+/// would take the process down.
+#[pyfunction]
+pub fn calls_under_way() -> usize {
+    UNDER_WAY.load(Ordering::SeqCst)
+}
+
+/// Runs `work` in Python, and counts that.
+fn in_python<T>(work: impl FnOnce(Python<'_>) -> T) -> T {
+    UNDER_WAY.fetch_add(1, Ordering::SeqCst);
+    let done = Python::attach(work);
+    UNDER_WAY.fetch_sub(1, Ordering::SeqCst);
+    done
+}
 
 /// The ranks of a torch.distributed process group.
 #[derive(Debug)]
@@ -14,22 +34,27 @@ pub struct Torch {
     object: Py<PyAny>,
     rank: usize,
     size: usize,
+    /// A call has failed. The Python side has told the others itself.
+    failed: bool,
 }
 
 impl Torch {
     /// The engine over a `TorchGroup`.
     pub fn new(object: Bound<'_, PyAny>) -> PyResult<Torch> {
         let (rank, size) = (object.getattr("rank")?.extract()?, object.getattr("size")?.extract()?);
-        Ok(Torch { object: object.unbind(), rank, size })
+        Ok(Torch { object: object.unbind(), rank, size, failed: false })
     }
 
-    fn call<'py, A>(&self, py: Python<'py>, name: &str, arguments: A) -> Result<()>
+    fn call<'py, A>(&mut self, py: Python<'py>, name: &str, arguments: A) -> Result<()>
     where
         A: IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
     {
         let arguments = arguments.into_pyobject(py);
         let called = arguments.and_then(|arguments| self.object.bind(py).call_method1(name, arguments));
-        called.map(drop).map_err(|error| Error::GroupLost { reason: error.value(py).to_string() })
+        called.map(drop).map_err(|error| {
+            self.failed = true;
+            Error::GroupLost { reason: error.value(py).to_string() }
+        })
     }
 }
 
@@ -50,21 +75,24 @@ impl Even for Torch {
         };
         let bytes = values.into_bytes();
         let arguments = (bytes.as_mut_ptr() as usize, bytes.len(), name);
-        Python::attach(|py| self.call(py, "all_reduce", arguments))
+        in_python(|py| self.call(py, "all_reduce", arguments))
     }
 
     fn all_gather(&mut self, mine: &[u8], all: &mut [u8]) -> Result<()> {
         let arguments = (mine.as_ptr() as usize, mine.len(), all.as_mut_ptr() as usize);
-        Python::attach(|py| self.call(py, "all_gather", arguments))
+        in_python(|py| self.call(py, "all_gather", arguments))
     }
 
     fn broadcast(&mut self, root: usize, message: &mut [u8]) -> Result<()> {
         let arguments = (root, message.as_mut_ptr() as usize, message.len());
-        Python::attach(|py| self.call(py, "broadcast", arguments))
+        in_python(|py| self.call(py, "broadcast", arguments))
     }
 
     fn abandon(&mut self, reason: &str) {
+        if self.failed {
+            return;
+        }
         // What can't be told the others they find out by their timeout.
-        let _ = Python::attach(|py| self.call(py, "abandon", (reason.to_owned(),)));
+        let _ = in_python(|py| self.call(py, "abandon", (reason.to_owned(),)));
     }
 }

@@ -3,7 +3,7 @@
 //! | file | what it gives to Python |
 //! |---|---|
 //! | [`memory`] | nothing: memory that belongs to Python, as the engine sees it |
-//! | [`group`] | nothing: torch.distributed as a group of the engine |
+//! | [`group`] | how many calls into Python are under way; torch.distributed as a group of the engine |
 //! | [`synchronizer`] | `Synchronizer`: a step of all ranks |
 //! | [`compressor`] | `Compressor`: gradients to frames and back, without other ranks |
 //! | [`state`] | states as dictionaries |
@@ -30,6 +30,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<synchronizer::Synchronizer>()?;
     module.add_class::<compressor::Compressor>()?;
+    module.add_function(wrap_pyfunction!(group::calls_under_way, module)?)?;
     module.add_function(wrap_pyfunction!(methods::methods, module)?)?;
     module.add_function(wrap_pyfunction!(methods::describe, module)?)
 }

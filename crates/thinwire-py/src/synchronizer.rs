@@ -26,6 +26,8 @@ pub struct Synchronizer {
     /// is left to itself.
     inner: Option<thinwire::Synchronizer<Memory>>,
     under_way: bool,
+    /// After that, torch may still be busy with a collective that failed: its memory is never given back.
+    lost: bool,
 }
 
 impl Synchronizer {
@@ -58,7 +60,7 @@ impl Synchronizer {
         let options = Options { threads, check_replicas_every, mean, check_first, ..Options::default() };
         let group = EvenGroup::new(Torch::new(group)?);
         let made = py.detach(|| thinwire::Synchronizer::with_buffers(group, method, layout, options));
-        Ok(Synchronizer { inner: Some(made.or_exception()?), under_way: false })
+        Ok(Synchronizer { inner: Some(made.or_exception()?), under_way: false, lost: false })
     }
 
     /// Hands over the gradient of a bucket, to travel in the background.
@@ -95,7 +97,11 @@ impl Synchronizer {
                     break Ok(report);
                 }
                 Err(error) => {
-                    inner.returned();
+                    let returned = inner.returned();
+                    if !matches!(error, Error::Skipped { .. } | Error::ReplicasDiffer { .. }) {
+                        forget(returned);
+                        self.lost = true;
+                    }
                     break Err(error);
                 }
             }
@@ -104,9 +110,11 @@ impl Synchronizer {
         report(py, &finished.or_exception()?)
     }
 
-    /// Leaves the step that is under way, and everything else, to itself.
+    /// Leaves a step that is under way, with everything else, to itself.
     fn give_up(&mut self) {
-        forget(self.inner.take());
+        if self.under_way || self.lost {
+            forget(self.inner.take());
+        }
     }
 
     fn set_epoch(&mut self, py: Python<'_>, epoch: f64) -> PyResult<()> {
@@ -155,9 +163,8 @@ impl Synchronizer {
 
 impl Drop for Synchronizer {
     fn drop(&mut self) {
-        if self.under_way {
-            self.give_up();
-        } else if let Some(inner) = self.inner.take() {
+        self.give_up();
+        if let Some(inner) = self.inner.take() {
             // The thread is idle and ends at once, but it may want the GIL on its way.
             Python::attach(|py| py.detach(|| drop(inner)));
         }

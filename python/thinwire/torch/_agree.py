@@ -4,35 +4,37 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from typing import Optional
 
-from thinwire.errors import RanksDisagree
+from thinwire.errors import BadState, RanksDisagree
+from thinwire.torch._group import TorchGroup
+
+#: Bytes of a reason that travel.
+_REASON = 1000
 
 
-def agree(group: Any, told: "dict[str, str]") -> None:
+def agree(group: TorchGroup, told: "dict[str, str]") -> None:
     """Fails on every rank, with both values, if some rank was told something else. All ranks call it together."""
     text = json.dumps(list(told.items())).encode()
-    digests = gather(group, hashlib.sha256(text).digest())
+    digests = group.gather(hashlib.sha256(text).digest())
     if all(digest == digests[0] for digest in digests):
         return
-    lengths = [int.from_bytes(length, "little") for length in gather(group, len(text).to_bytes(8, "little"))]
-    texts = gather(group, text.ljust(max(lengths)))
+    lengths = [int.from_bytes(length, "little") for length in group.gather(len(text).to_bytes(8, "little"))]
+    texts = group.gather(text.ljust(max(lengths)))
     for rank, theirs in enumerate(texts):
         if theirs.strip() != text:
             raise RanksDisagree(f"rank {rank} was told something else: {_difference(told, dict(json.loads(theirs)))}")
 
 
-def gather(group: Any, mine: bytes) -> "list[bytes]":
-    """The messages of all ranks, which must be of the same length."""
-    import ctypes
-
-    if group.size == 1:
-        return [mine]
-    length = len(mine)
-    outgoing = ctypes.create_string_buffer(mine, length)
-    incoming = ctypes.create_string_buffer(length * group.size)
-    group.all_gather(ctypes.addressof(outgoing), length, ctypes.addressof(incoming))
-    return [incoming.raw[rank * length : (rank + 1) * length] for rank in range(group.size)]
+def all_well(group: TorchGroup, problem: Optional[str]) -> None:
+    """Fails on every rank if the state of some rank has a problem. All ranks call it together."""
+    mine = (problem or "").encode()[:_REASON]
+    reasons = [theirs.decode(errors="replace").strip() for theirs in group.gather(mine.ljust(_REASON))]
+    if problem:
+        raise BadState(problem)
+    for rank, reason in enumerate(reasons):
+        if reason:
+            raise BadState(f"rank {rank} can't load its state: {reason}")
 
 
 def _difference(mine: "dict[str, str]", theirs: "dict[str, str]") -> str:

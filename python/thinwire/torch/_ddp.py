@@ -7,8 +7,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire._method import Value
-from thinwire.errors import BadArgument
-from thinwire.torch._core import Bucket, Core
+from thinwire.errors import BadArgument, Error, StepSkipped
+from thinwire.torch._bucket import Bucket, fill, layer_of
+from thinwire.torch._core import Core
 
 
 class HookState(Core):
@@ -28,40 +29,63 @@ class HookState(Core):
     ) -> None:
         if model is not None and not isinstance(model, torch.nn.Module):
             raise BadArgument(f"model is a {type(model).__name__}; expected a torch.nn.Module")
+        ignored: "set[str]" = set()
         if isinstance(model, DistributedDataParallel):
             settings.setdefault("process_group", model.process_group)
+            ignored = model.parameters_to_ignore
             model = model.module
-        names = {} if model is None else {parameter: name for name, parameter in model.named_parameters()}
+        names = {} if model is None else {p: name for name, p in model.named_parameters() if name not in ignored}
         super().__init__(names, method, density, **settings)
         self._futures: "list[torch.futures.Future[torch.Tensor]]" = []
         self._weights: "dict[int, torch.Tensor]" = {}
 
     def on_bucket(self, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
+        """Takes a bucket of DDP in; with the last one it waits for the means of all."""
+        try:
+            return self._on_bucket(bucket)
+        except StepSkipped:
+            raise
+        except BaseException as error:
+            self._give_up(error)
+            raise
+
+    def _on_bucket(self, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
         if bucket.index() == 0:
+            if self._submitted:
+                raise Error("the backward pass before this one was not finished, and its buckets are on their way")
             self._forget()
+            # Nothing is being computed on a rank that has run out of inputs (Join).
+            self._has_inputs = torch._C._current_graph_task_id() != -1
         future: "torch.futures.Future[torch.Tensor]" = torch.futures.Future()
         self._futures.append(future)
-        if self._by_samples and torch._C._current_graph_task_id() == -1:
-            # Nothing was computed: this rank has run out of inputs and only keeps the others company (Join).
-            self._samples = 0.0
-        self.add(self._bucket(bucket))
+        self._add(self._bucket(bucket))
         if bucket.is_last():
-            buckets = list(self._arrived)
             # Waiting here and not in DDP: Python can be interrupted here, and errors keep their words.
-            self.finish()
-            for waiting, done in zip(self._futures, buckets):
+            try:
+                self._finish()
+            except StepSkipped as skipped:
+                if not self._has_inputs:
+                    self._forget()
+                    raise
+                _raise_after_backward(skipped)
+            for waiting, done in zip(self._futures, self._arrived):
                 waiting.set_result(done.gradient)
             self._forget()
         return future
 
     def _forget(self) -> None:
-        """Also what a step that failed has left."""
-        self._arrived, self._futures = [], []
+        self._end_step()
+        self._futures = []
 
     def _bucket(self, bucket: Any) -> Bucket:
         gradient, parameters = bucket.buffer(), bucket.parameters()
-        layers = [(self._name(parameter), tuple(parameter.shape)) for parameter in parameters]
-        weights = self._weights_of(bucket, gradient, parameters) if self.needs_weights else None
+        layers = [layer_of(self._name(parameter), parameter) for parameter in parameters]
+        if not self.needs_weights:
+            return Bucket(layers, gradient)
+        weights = self._weights.get(bucket.index())
+        if weights is None or weights.numel() != gradient.numel():
+            weights = self._weights[bucket.index()] = torch.zeros(gradient.numel())
+        fill(weights, layers, parameters)
         return Bucket(layers, gradient, weights)
 
     def _name(self, parameter: torch.Tensor) -> str:
@@ -70,15 +94,16 @@ class HookState(Core):
             name = self._names[parameter] = f"parameter {len(self._names)}"
         return name
 
-    def _weights_of(self, bucket: Any, gradient: torch.Tensor, parameters: "list[torch.Tensor]") -> torch.Tensor:
-        """The weights in the order of memory that the gradients have."""
-        flat = self._weights.get(bucket.index())
-        if flat is None or flat.numel() != gradient.numel():
-            flat = self._weights[bucket.index()] = torch.zeros(gradient.numel())
-        for view, parameter in zip(bucket.gradients(), parameters):
-            start = view.storage_offset() - gradient.storage_offset()
-            flat.as_strided(view.size(), view.stride(), start).copy_(parameter.detach())
-        return flat
+
+def _raise_after_backward(error: Exception) -> None:
+    """Raises at the very end of the backward pass that is under way. DDP has then ended its part, which is queued after
+    this call and before what is queued by it; otherwise it would refuse the next pass."""
+
+    def fail() -> None:
+        raise error
+
+    queue = torch.autograd.Variable._execution_engine.queue_callback
+    queue(lambda: queue(fail))
 
 
 # DDP looks at the annotations: they must be the types and not their names.
@@ -104,6 +129,12 @@ def compress(
 ) -> HookState:
     """Lets a DistributedDataParallel model exchange compressed gradients. All ranks call it, once, before the first
     backward pass.
+
+    If some rank's gradient holds a NaN or an infinity, and no ``scaler`` is given, ``backward()`` ends with
+    :class:`thinwire.StepSkipped` on every rank; gradients are zeros then, and the next pass may follow.
+
+    With ``find_unused_parameters`` DDP leaves the gradients of parameters that no rank has used in a step as they are.
+    What was kept for such a parameter and is sent in such a step does not reach it.
 
     Args:
         ddp: The model, wrapped.
@@ -141,6 +172,6 @@ def compress(
         check_replicas_every=check_replicas_every,
         **parameters,
     )
-    state.connect()
     ddp.register_comm_hook(state, hook)
+    state._engine.connect()
     return state

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
-import itertools
 import time
+import weakref
 from datetime import timedelta
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import torch
 import torch.distributed as dist
 
+from thinwire import _native
 from thinwire.errors import BadArgument, GroupLost
+from thinwire.torch._words import Words
 
-#: How long a collective may take before somebody looks whether another rank has given up.
-PATIENCE = timedelta(seconds=1)
-#: How long the others get to say that they are still there, after a collective has failed.
-LAST_WORDS = 2.0
+#: A wait goes on in pieces of this length: between them a thread can be told to stop.
+PIECE = timedelta(seconds=0.1)
+#: So many seconds pass before a waiting rank asks whether another has given up.
+PATIENCE = 1.0
 
-_numbers = itertools.count()
+#: How often ranks have met, by their numbers.
+_meetings: "dict[str, int]" = {}
+_alive: "weakref.WeakSet[TorchGroup]" = weakref.WeakSet()
 
 
 class TorchGroup:
     """The ranks of a process group, with a process group of their own: the hook's collectives never meet DDP's.
 
-    All ranks make it together. A rank that gives up says why through the store that the ranks met by, so that the
-    others need not wait for their timeout and can name the one that was missing.
+    All ranks make it together. Collectives are called by one thread at a time: the engine's, or the one that sets the
+    engine up.
     """
 
     def __init__(self, parent: Optional[Any] = None, timeout: Optional[timedelta] = None) -> None:
@@ -35,108 +40,160 @@ class TorchGroup:
                 " (under torchrun: init_process_group('gloo'))"
             )
         parent = dist.group.WORLD if parent is None else parent
-        self.rank: int = dist.get_rank(parent)
-        self.size: int = dist.get_world_size(parent)
-        ranks = dist.get_process_group_ranks(parent)
         #: Ranks of the world, by rank of the group.
-        self._world = ranks
-        self._parent = parent
-        self._group = dist.new_group(ranks, backend=_backend(parent), timeout=timeout or _timeout_of(parent))
-        self._store = dist.distributed_c10d._get_default_store()
-        # Groups are made in the same order on all ranks.
-        self._prefix = f"thinwire/{'-'.join(map(str, ranks))}/{next(_numbers)}"
+        self.world_ranks: "list[int]" = dist.get_process_group_ranks(parent)
+        self.rank: int = dist.get_rank(parent)
+        self.size: int = len(self.world_ranks)
+        self._words = Words(_meeting(self.world_ranks), self.rank, self.size)
+        self.process_group = self._meet(parent, timeout or _timeout_of(parent))
+        #: Why the group can't be used any more.
         self._lost: Optional[str] = None
+        #: Whether a collective was ended by Ctrl-C.
+        self.interrupted = False
+        self._busy = False
+        #: The last collective with its tensors. Gloo's threads let go of it a little after it is done; were they the
+        #: last to hold it, they would need the GIL for that, which takes the process down if Python is ending.
+        self._last: "tuple[Any, ...]" = ()
+        _alive.add(self)
+
+    def _meet(self, parent: Any, timeout: Optional[timedelta]) -> Any:
+        backend = _backend(parent)
+        # A part of the world need not wait for the rest of it.
+        partly = self.size < dist.get_world_size() and backend != "mpi"
+        try:
+            self._words.arrive()
+            return dist.new_group(self.world_ranks, timeout, backend, use_local_synchronization=partly)
+        except RuntimeError as error:
+            absent = ", ".join(map(str, self._words.absent()))
+            who = f"rank {absent} did not come" if absent else "all have come, but could not connect"
+            raise GroupLost(f"the ranks could not meet: {who}: {_first_line(error)}") from error
 
     def all_reduce(self, address: int, length: int, dtype: str) -> None:
         values = torch.frombuffer(_memory(address, length), dtype=getattr(torch, dtype))
-        self._run("an all-reduce", lambda: dist.all_reduce(values, group=self._group, async_op=True))
+        self._run("an all-reduce", lambda: dist.all_reduce(values, group=self.process_group, async_op=True), values)
 
     def all_gather(self, address: int, length: int, into: int) -> None:
         mine = torch.frombuffer(_memory(address, length), dtype=torch.uint8)
-        everything = torch.frombuffer(_memory(into, length * self.size), dtype=torch.uint8)
-        self._run(
-            "an all-gather",
-            lambda: dist.all_gather_into_tensor(everything, mine, group=self._group, async_op=True),
-        )
+        self._gather(mine, torch.frombuffer(_memory(into, length * self.size), dtype=torch.uint8))
 
     def broadcast(self, root: int, address: int, length: int) -> None:
         message = torch.frombuffer(_memory(address, length), dtype=torch.uint8)
-        root = self._world[root]
-        self._run(f"a broadcast from rank {root}", lambda: dist.broadcast(message, root, self._group, async_op=True))
+        source = self.world_ranks[root]
+        self._run(
+            f"a broadcast from rank {root}",
+            lambda: dist.broadcast(message, source, self.process_group, async_op=True),
+            message,
+        )
+
+    def gather(self, mine: bytes) -> "list[bytes]":
+        """The messages of all ranks, which must be of the same length, above 0."""
+        everything = torch.empty(len(mine) * self.size, dtype=torch.uint8)
+        self._gather(torch.frombuffer(bytearray(mine), dtype=torch.uint8), everything)
+        return [bytes(part.tolist()) for part in everything.split(len(mine))]
 
     def abandon(self, reason: str) -> None:
-        """Tells the others that this rank has given up."""
+        """Gives the group up, and tells the others why."""
         if self._lost is None:
             self._lost = reason
-            self._say(reason)
+            self._words.say(reason, began=True)
 
-    def close(self) -> None:
-        """Ends the process group; all ranks do it together."""
-        if self._lost is None:
-            self._lost = "the group was closed"
-            dist.destroy_process_group(self._group)
-
-    def _run(self, what: str, start: Any) -> None:
+    def check(self) -> None:
+        """Fails if the group was lost or closed."""
         if self._lost is not None:
             raise GroupLost(self._lost)
+
+    def close(self) -> None:
+        """Ends the process group."""
+        if self._lost is None:
+            self._lost = "the group was closed"
+            # Nothing is left of it where somebody has ended all process groups.
+            if dist.is_initialized():
+                dist.destroy_process_group(self.process_group)
+
+    def stop(self) -> None:
+        """For the end of the process: lets a collective that is under way end with an error."""
+        if self._busy:
+            self.abandon("its process ended in the midst of a step")
+        self._lost = self._lost or "the process is ending"
+        _keep_forever(self._last)
+
+    def _gather(self, mine: torch.Tensor, everything: torch.Tensor) -> None:
+        def start() -> Any:
+            return dist.all_gather_into_tensor(everything, mine, group=self.process_group, async_op=True)
+
+        self._run("an all-gather", start, mine, everything)
+
+    def _run(self, what: str, start: "Callable[[], Any]", *tensors: torch.Tensor) -> None:
+        self.check()
+        work = None
+        self._busy = True
         try:
             work = start()
-            while not _finished(work):
-                # Another thread may have given up in the meantime, or another rank.
-                if self._lost is not None:
-                    raise GroupLost(self._lost)
-                others = self._words()
-                if others:
-                    rank, reason = next(iter(others.items()))
-                    raise GroupLost(f"rank {rank} gave up: {reason}")
+            self._last = (work, *tensors)
+            self._wait(work)
         except GroupLost:
             raise
         except Exception as error:
             reason = f"{what} failed: {_first_line(error)}"
             self._lost = reason
-            self._say(reason)
-            raise GroupLost(f"{reason}{self._blame()}") from error
+            self._lost = self._words.explain(reason)
+            raise GroupLost(self._lost) from error
+        except BaseException:
+            self.interrupted = True
+            self.abandon("it was interrupted")
+            raise
+        finally:
+            if work is not None and not work.is_completed():
+                _keep_forever(self._last, self.process_group)
+            self._busy = False
 
-    def _say(self, reason: str) -> None:
-        try:
-            self._store.set(f"{self._prefix}/{self.rank}", reason[:2000])
-        except Exception:  # The store is gone with rank 0: there is nobody to tell.
-            pass
+    def _wait(self, work: Any) -> None:
+        asked = time.monotonic()
+        while not _finished(work):
+            # Another thread may have given up in the meantime, or another rank.
+            self.check()
+            if time.monotonic() - asked > PATIENCE:
+                if self._words.anybody():
+                    self._lost = "another rank has given up"
+                    self._lost = self._words.explain(self._lost)
+                    raise GroupLost(self._lost)
+                asked = time.monotonic()
 
-    def _words(self) -> "dict[int, str]":
-        """Why other ranks have given up, by rank."""
-        words = {}
-        for rank in range(self.size):
-            key = f"{self._prefix}/{rank}"
-            if rank != self.rank and self._store.check([key]):
-                words[rank] = self._store.get(key).decode(errors="replace")
-        return words
 
-    def _blame(self) -> str:
-        """Who was missing: a rank that is still there finds out about the failure too, and says so."""
-        others = set(range(self.size)) - {self.rank}
-        until = time.monotonic() + LAST_WORDS
-        try:
-            while set(words := self._words()) != others and time.monotonic() < until:
-                time.sleep(0.05)
-        except Exception:
-            return "; rank 0, which keeps the store that the ranks met by, does not answer"
-        missing = sorted(others - set(words))
-        if missing:
-            names = ", ".join(map(str, missing))
-            return f"; no word from rank{'s' * (len(missing) > 1)} {names}: ended, stuck, or at another step"
-        return "".join(f"; rank {rank} says: {reason}" for rank, reason in words.items())
+def _meeting(ranks: "list[int]") -> str:
+    """A name for this meeting of these ranks: they meet in the same order everywhere."""
+    members = "-".join(map(str, ranks))
+    _meetings[members] = _meetings.get(members, 0) + 1
+    return f"{members}/{_meetings[members]}"
 
 
 def _finished(work: Any) -> bool:
     """Waits for a while; whether the work is done. Releases the GIL."""
     try:
-        work.wait(PATIENCE)
+        work.wait(PIECE)
         return True
     except RuntimeError:
         if work.is_completed():
             raise
         return False
+
+
+def _keep_forever(*objects: Any) -> None:
+    """Never destroys these. A process group whose work is under way waits in its destructor until the other ranks answer
+    or the timeout is over, so that a process that was interrupted would not end; and its threads still write into the
+    memory of the work."""
+    for held in objects:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
+
+
+@atexit.register
+def _stop_all() -> None:
+    """A thread that comes back into Python while the interpreter ends would take the process down with it."""
+    for group in list(_alive):
+        group.stop()
+    until = time.monotonic() + 5
+    while _native.calls_under_way() and time.monotonic() < until:
+        time.sleep(0.01)
 
 
 def _memory(address: int, length: int) -> Any:
@@ -152,7 +209,8 @@ def _backend(parent: Any) -> str:
 def _timeout_of(parent: Any) -> Optional[timedelta]:
     """The parent's timeout, which DDP's users know; `None`, torch's default, where it can't be asked for."""
     try:
-        return parent._get_backend(torch.device("cpu")).options._timeout
+        timeout: timedelta = parent._get_backend(torch.device("cpu")).options._timeout
+        return timeout
     except (AttributeError, RuntimeError):
         return None
 

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Optional, Union
+from typing import Any, Iterable, Iterator, Optional, Union
 
 import torch
 
-from thinwire.errors import BadArgument
-from thinwire.torch._core import Bucket, Core, check_gradient
+from thinwire.errors import BadArgument, StepSkipped
+from thinwire.torch._bucket import Bucket, Layer, check_gradient, fill, layer_of
+from thinwire.torch._core import Core
 
 #: Bytes of a bucket, as in DDP.
 BUCKET_BYTES = 25 << 20
 
 
 class Synchronizer(Core):
-    """Averages the gradients of some parameters over all ranks: ``synchronize()`` between ``backward()`` and ``step()``.
+    """Averages the gradients of some parameters: ``synchronize()`` between ``backward()`` and ``step()``.
 
     >>> sync = Synchronizer(model.named_parameters(), method="redsync", density=0.01)  # doctest: +SKIP
     >>> loss.backward(); sync.synchronize(); optimizer.step()                          # doctest: +SKIP
 
     ``params`` are names with parameters, as ``model.named_parameters()`` gives them, or parameters alone, which are
-    then numbered. A parameter without a gradient counts as one with a gradient of zeros; it gets one. Everything else is
-    as in :func:`thinwire.torch.compress`. Beside the residual this holds one copy of the gradient.
+    then numbered. A parameter without a gradient counts as one with a gradient of zeros; it gets one. All ranks make it
+    together. Everything else is as in :func:`thinwire.torch.compress`. Beside the residual this holds one copy of the
+    gradient.
     """
 
     def __init__(
@@ -39,65 +41,84 @@ class Synchronizer(Core):
             if not isinstance(parameter, torch.Tensor):
                 raise BadArgument(f"parameter {name!r} is a {type(parameter).__name__}; expected a tensor")
             # A tied parameter has two names and one gradient.
-            names.setdefault(parameter, name)
-        names = {parameter: name for parameter, name in names.items() if parameter.requires_grad}
+            if parameter.requires_grad and parameter not in names:
+                check_gradient(parameter, name)
+                names[parameter] = name
         if not names:
             raise BadArgument("there are no parameters that require a gradient")
         super().__init__(names, method, density, **settings)
         self._bucket_bytes = bucket_bytes
-        self._flat: "list[tuple[torch.Tensor, list[torch.Tensor]]]" = []
-        self._weights: "list[torch.Tensor]" = []
+        self._parts: "list[_Part]" = []
+        self._engine.connect()
 
     def synchronize(self) -> None:
         """Makes every gradient the mean over all ranks. All ranks call it together."""
-        if not self._flat:
-            self._flat = [self._room(group) for group in self._groups()]
-            if self.needs_weights:
-                self._weights = [torch.zeros(flat.numel()) for flat, _ in self._flat]
-        self._arrived = []
-        for place, (flat, parameters) in enumerate(self._flat):
-            for parameter, view in zip(parameters, _views(flat, parameters)):
-                if parameter.grad is None:
-                    view.zero_()
-                else:
-                    check_gradient(parameter.grad, self._names[parameter])
-                    view.copy_(parameter.grad)
-            self.add(Bucket([(self._names[p], tuple(p.shape)) for p in parameters], flat, self._weights_of(place)))
-        self.finish()
-        for flat, parameters in self._flat:
-            for parameter, view in zip(parameters, _views(flat, parameters)):
-                if parameter.grad is None:
-                    parameter.grad = view.clone()
-                else:
-                    parameter.grad.copy_(view)
+        if not self._parts:
+            parts = [_Part(group, self._names, self.needs_weights) for group in self._groups()]
+            self._parts = parts
+        try:
+            for part in self._parts:
+                self._add(part.bucket())
+            self._finish()
+        except StepSkipped:
+            self._write_back()
+            raise
+        except BaseException as error:
+            self._give_up(error)
+            raise
+        self._write_back()
+
+    def _write_back(self) -> None:
+        for part in self._parts:
+            part.write_back()
+        self._end_step()
 
     def _groups(self) -> "list[list[torch.Tensor]]":
         """Parameters of one dtype together, the last first: their gradients are ready first."""
         groups: "list[list[torch.Tensor]]" = []
-        held = 0
+        # Of each dtype, the group that still has room and the bytes in it.
+        open_groups: "dict[torch.dtype, tuple[list[torch.Tensor], int]]" = {}
         for parameter in reversed(list(self._names)):
             size = parameter.numel() * parameter.element_size()
-            if not groups or groups[-1][0].dtype != parameter.dtype or held + size > self._bucket_bytes:
-                groups.append([])
-                held = 0
-            groups[-1].append(parameter)
-            held += size
+            group, held = open_groups.get(parameter.dtype, (None, 0))
+            if group is None or held + size > self._bucket_bytes:
+                group, held = [], 0
+                groups.append(group)
+            group.append(parameter)
+            open_groups[parameter.dtype] = (group, held + size)
         return groups
 
-    @staticmethod
-    def _room(parameters: "list[torch.Tensor]") -> "tuple[torch.Tensor, list[torch.Tensor]]":
+
+class _Part:
+    """The parameters of one bucket, with room for their gradients one behind the other."""
+
+    def __init__(self, parameters: "list[torch.Tensor]", names: "dict[torch.Tensor, str]", with_weights: bool) -> None:
+        self._parameters = parameters
+        self._layers = [layer_of(names[parameter], parameter) for parameter in parameters]
         elements = sum(parameter.numel() for parameter in parameters)
-        return torch.zeros(elements, dtype=parameters[0].dtype), parameters
+        self._flat = torch.zeros(elements, dtype=parameters[0].dtype)
+        self._weights = torch.zeros(elements) if with_weights else None
 
-    def _weights_of(self, place: int) -> Optional[torch.Tensor]:
-        if not self.needs_weights:
-            return None
-        flat, (_, parameters) = self._weights[place], self._flat[place]
-        for parameter, view in zip(parameters, _views(flat, parameters)):
-            view.copy_(parameter.detach())
-        return flat
+    def bucket(self) -> Bucket:
+        for layer, parameter, view in self._views():
+            if parameter.grad is None:
+                view.zero_()
+            else:
+                check_gradient(parameter.grad, layer.name)
+                view.copy_(parameter.grad)
+        if self._weights is not None:
+            fill(self._weights, self._layers, self._parameters)
+        return Bucket(self._layers, self._flat, self._weights)
 
+    def write_back(self) -> None:
+        for _, parameter, view in self._views():
+            if parameter.grad is None:
+                parameter.grad = view.clone()
+            else:
+                parameter.grad.copy_(view)
 
-def _views(flat: torch.Tensor, parameters: "list[torch.Tensor]") -> "list[torch.Tensor]":
-    sizes = [parameter.numel() for parameter in parameters]
-    return [part.view(p.shape) for part, p in zip(flat.split(sizes), parameters)]
+    def _views(self) -> "Iterator[tuple[Layer, torch.Tensor, torch.Tensor]]":
+        start = 0
+        for layer, parameter in zip(self._layers, self._parameters):
+            yield layer, parameter, layer.view(self._flat, start)
+            start += layer.elements

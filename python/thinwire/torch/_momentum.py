@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Callable, Optional
+import weakref
+from typing import Any, Optional
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -32,24 +33,27 @@ def explain(method: str, momentum: float, optimizer: Any, found: "list[str]") ->
     )
 
 
-def watch(core: "Callable[[], Any]", method: str, momentum: float, optimizer: Optional[Any]) -> None:
-    """Warns, once, when an optimiser with momentum of its own is used on the parameters of `core`, a weak reference."""
+def watch(core: "weakref.ref[Any]", method: str, momentum: float, optimizer: Optional[Any]) -> None:
+    """Warns, once, when an optimiser with momentum of its own is used on the parameters of `core`."""
     if optimizer is not None:
         found = momentum_of(optimizer, set())
         if found:
             explain(method, momentum, optimizer, found)
         return
+    looking = True
 
     def look(stepping: Any, arguments: Any, keywords: Any) -> None:
-        owner = core()
+        nonlocal looking
+        owner = core() if looking else None
         if owner is None:
-            handle.remove()
             return
         ours = set(owner._names)
         if any(ours.intersection(group["params"]) for group in stepping.param_groups):
-            handle.remove()
+            # Not taken off: torch is walking over its hooks at this moment.
+            looking = False
             found = momentum_of(stepping, ours)
             if found:
                 explain(method, momentum, stepping, found)
 
     handle = register_optimizer_step_pre_hook(look)
+    weakref.finalize(core(), handle.remove).atexit = False

@@ -43,9 +43,10 @@ class Report:
     def as_dict(self) -> "dict[str, Any]":
         return {**asdict(self), "ratio": self.ratio}
 
-    def add(self, step: "dict[str, Any]") -> None:
-        """Takes a step in."""
+    def add(self, step: "dict[str, Any]", residual_bytes: int, workspace_bytes: int) -> None:
+        """Takes a step in, as the native part tells of it."""
         self.steps += 1
+        self.residual_bytes, self.workspace_bytes = residual_bytes, workspace_bytes
         self.sent += step["sent"]
         self.received += step["received"]
         self.elements, self.dense_elements = step["elements"], step["dense"]

@@ -37,7 +37,12 @@ impl Lane {
         let ranks = route.group.size();
         if precision == Precision::F32 {
             let how = route.algorithm_for(bytes);
-            self.timed(|_| route.group.all_reduce(Sum::F32(gradient), how))?;
+            let summed = self.timed(|_| route.group.all_reduce(Sum::F32(gradient), how));
+            if let Err(error) = summed {
+                // A group over another engine may still be busy with the memory of a sum that failed.
+                std::mem::forget(stand_in);
+                return Err(error);
+            }
         } else {
             match self.halves.round(&form, gradient, ranks) {
                 Ok(clipped) => self.report.clipped = clipped,

@@ -13,7 +13,7 @@ use super::{Algorithm, Gathered, Group, Mark, Sum, Traffic};
 use crate::{Error, Result};
 
 /// What such an engine can do. Every rank calls the same, in the same order, with equal sizes; after an error the
-/// engine is not used any more.
+/// engine is not used any more, but may go on using the memory of the call that failed.
 pub trait Even: Send {
     /// This rank, from 0.
     fn rank(&self) -> usize;
@@ -308,6 +308,9 @@ impl<Engine: Even> Group for EvenGroup<Engine> {
         if self.lost.is_none() {
             self.engine.abandon(reason);
             self.lost = Some(reason.to_owned());
+            // The engine may still write into them: a collective that failed has not always ended.
+            std::mem::forget(std::mem::take(&mut self.outgoing));
+            std::mem::forget(std::mem::take(&mut self.incoming));
         }
     }
 }

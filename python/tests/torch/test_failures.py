@@ -1,0 +1,260 @@
+"""Ranks that disagree, die, stall or are interrupted: every rank gets an exception that names the one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import thinwire.torch as tw
+from ranks import Ranks, harm, run
+from small import everything, mlp, train
+
+TIMEOUT = 5
+
+
+def error_of(work: "Callable[[], Any]") -> "tuple[str, str, float]":
+    """The kind and words of the exception, and the seconds until it came."""
+    begun = time.monotonic()
+    try:
+        work()
+    except BaseException as error:
+        return type(error).__name__, str(error), time.monotonic() - begun
+    return "nothing", "", time.monotonic() - begun
+
+
+def _steps(rank: int, steps: range = range(1), **settings: Any) -> None:
+    ddp = DistributedDataParallel(mlp())
+    tw.compress(ddp, timeout=TIMEOUT, **settings)
+    train(rank, ddp, steps)
+
+
+def told_differently(rank: int) -> "list[tuple[str, str, float]]":
+    other = rank == 1
+    cases: "list[Callable[[], Any]]" = [
+        lambda: _steps(rank, method="redsync" if other else "topk"),
+        lambda: _steps(rank, method="topk", density=0.02 if other else 0.03),
+        lambda: _steps(rank, method="topk", mean="samples" if other else "ranks"),
+        lambda: _steps(rank, method="topk", scaler=torch.amp.GradScaler("cpu") if other else None),
+        lambda: _loop(rank, {"first": (3, 2), "second": (4,)}, {"first": (3, 2), "other": (4,)}),
+        lambda: _loop(rank, {"first": (3, 2), "second": (4,)}, {"first": (2, 3), "second": (4,)}),
+        lambda: _loop(rank, {"first": (3, 2), "second": (4,)}, {"first": (3, 2)}),
+        lambda: _loop(rank, {"first": (3, 2)}, {"first": (3, 2)}, torch.bfloat16),
+    ]
+    return [error_of(case) for case in cases]
+
+
+def _loop(rank: int, shapes: Any, others: Any, other_dtype: torch.dtype = torch.float32) -> None:
+    mine, dtype = (others, other_dtype) if rank == 1 else (shapes, torch.float32)
+    parameters = [(name, nn.Parameter(torch.ones(shape, dtype=dtype))) for name, shape in mine.items()]
+    tw.Synchronizer(parameters, "topk", timeout=TIMEOUT).synchronize()
+
+
+def test_ranks_that_were_told_different_things() -> None:
+    words = [("topk", "redsync"), ("0.03", "0.02"), ("ranks", "samples"), ("given", "not given"), ("second", "other")]
+    words += [("[3, 2]", "[2, 3]"), ("second", "bucket 0"), ("float32", "bfloat16")]
+    for found in run(2, told_differently):
+        for (kind, text, seconds), both in zip(found, words):
+            assert kind == "RanksDisagree", (kind, text)
+            assert all(word in text for word in both), text
+            assert seconds < 2 * TIMEOUT
+
+
+def other_density(rank: int) -> "tuple[str, str, float]":
+    ddp = DistributedDataParallel(mlp())
+    sync = tw.compress(ddp, "topk", timeout=TIMEOUT)
+    train(rank, ddp, range(2))
+    sync.set_density(0.2 if rank == 1 else 0.1)
+    return error_of(lambda: train(rank, ddp, range(2, 3)))
+
+
+def test_densities_that_were_set_differently() -> None:
+    assert [kind for kind, _, _ in harm(2, other_density)] == ["RanksDisagree"] * 2
+
+
+def goes_missing(rank: int, how: str, who: int, method: str) -> "tuple[str, str, float]":
+    ddp = DistributedDataParallel(mlp(), bucket_cap_mb=0.002, broadcast_buffers=False)
+    tw.compress(ddp, method, timeout=TIMEOUT, **everything(method))
+    train(rank, ddp, range(3))
+    if rank == who:
+        if how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "ended":
+            os._exit(3)
+        time.sleep(TIMEOUT + 6)
+    return error_of(lambda: train(rank, ddp, range(3, 4)))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "how", "who", "method"),
+    [
+        (2, "killed", 1, "redsync"),
+        (2, "sleeps", 1, "ar-topk"),
+        (4, "killed", 2, "ar-topk"),
+        (4, "ended", 3, "dense"),
+        (4, "sleeps", 0, "redsync"),
+    ],
+)
+def test_a_rank_that_is_missing_is_named(ranks: int, how: str, who: int, method: str) -> None:
+    found = harm(ranks, goes_missing, how, who, method)
+    for rank in set(range(ranks)) - {who}:
+        kind, text, seconds = found[rank]
+        assert kind == "GroupLost", (kind, text)
+        assert f"no word from rank {who}:" in text, text
+        assert seconds < TIMEOUT + 5, seconds
+
+
+def the_keeper_of_the_store_dies(rank: int) -> "tuple[str, str, float]":
+    return goes_missing(rank, "killed", 0, "redsync")
+
+
+def test_rank_0_dies() -> None:
+    kind, text, seconds = harm(2, the_keeper_of_the_store_dies)[1]
+    assert kind == "GroupLost" and "rank 0" in text and seconds < TIMEOUT + 5, (kind, text, seconds)
+
+
+class Fails(nn.Module):
+    """Fails in the backward pass, between two buckets, when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 32), nn.Linear(32, 4)
+        self.now = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        if self.now:
+            x.register_hook(self._fail)
+        return self.second(x)  # type: ignore[no-any-return]
+
+    def _fail(self, gradient: torch.Tensor) -> None:
+        raise ArithmeticError("this rank can't divide")
+
+
+def fails(rank: int) -> "list[tuple[str, str, float]]":
+    model = Fails()
+    ddp = DistributedDataParallel(model, bucket_cap_mb=0.0001)
+    tw.compress(ddp, "topk", timeout=TIMEOUT)
+    train(rank, ddp, range(4))
+    model.now = rank == 1
+    found = [error_of(lambda: train(rank, ddp, range(4, 5)))]
+    if rank == 1:
+        os._exit(1)
+    found.append(error_of(lambda: train(rank, ddp, range(5, 6))))
+    return found
+
+
+def test_an_exception_in_the_midst_of_a_step_and_the_end_of_its_process() -> None:
+    found = harm(2, fails)
+    assert found[1] is None
+    kind, text, seconds = found[0][0]
+    assert kind == "GroupLost" and "rank 1" in text and seconds < TIMEOUT + 4, found
+    assert found[0][1][2] < 2
+
+
+def never_comes(rank: int) -> "tuple[str, str, float]":
+    if rank == 1:
+        time.sleep(TIMEOUT + 3)
+        os._exit(0)
+    return error_of(lambda: tw.Synchronizer(mlp().parameters(), timeout=TIMEOUT))
+
+
+def test_a_rank_that_does_not_come_to_the_meeting() -> None:
+    kind, text, seconds = harm(2, never_comes)[0]
+    assert kind == "GroupLost" and "rank 1" in text and seconds < TIMEOUT + 4, (kind, text, seconds)
+
+
+def bad_hook(rank: int) -> "tuple[str, str, float]":
+    """A gradient that can't be compressed, on one rank."""
+    embedding = nn.Embedding(10, 4, sparse=rank == 1)
+    sync = tw.Synchronizer(embedding.named_parameters(), "topk", timeout=TIMEOUT)
+    embedding(torch.tensor([1, 2])).sum().backward()
+    return error_of(sync.synchronize)
+
+
+def test_a_reason_is_told_the_others() -> None:
+    found = harm(2, bad_hook)
+    assert found[1][0] == "BadArgument" and "sparse" in found[1][1]
+    assert found[0][0] == "GroupLost" and "rank 1 gave up" in found[0][1] and "sparse" in found[0][1], found
+    assert found[0][2] < TIMEOUT
+
+
+def interrupted(rank: int, first: bool, ready: Path) -> "tuple[str, str, float]":
+    ddp = DistributedDataParallel(mlp(), broadcast_buffers=False)
+    tw.compress(ddp, "redsync", timeout=60)
+    train(rank, ddp, range(0 if first else 3))
+    if rank == 1:
+        time.sleep(5)
+        # What the other has sent before may be enough for the first of these.
+        return error_of(lambda: train(rank, ddp, range(3, 6)))
+    ready.touch()
+    kind, text, _ = error_of(lambda: train(rank, ddp, range(3, 4)))
+    return kind, text, time.monotonic()
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_control_c_ends_a_wait_at_once(first: bool, tmp_path: Path) -> None:
+    ranks, ready = Ranks(2), tmp_path / "ready"
+    try:
+        ranks.start(interrupted, first, ready)
+        while not ready.exists():
+            assert not ranks.pipes[0].poll(0.1), ranks.pipes[0].recv()
+        time.sleep(1)
+        sent = time.monotonic()
+        os.kill(ranks.processes[0].pid, signal.SIGINT)  # type: ignore[arg-type]
+        well, (kind, _, ended) = ranks.result(0, sent + 10)
+        assert kind == "KeyboardInterrupt" and ended - sent < 2, (kind, ended - sent)
+        well, (kind, text, seconds) = ranks.result(1, sent + 20)
+        assert kind == "GroupLost" and "rank 0" in text and "interrupted" in text, (kind, text)
+        assert seconds < 5
+    finally:
+        ranks.end()
+
+
+def bad_arguments(rank: int) -> "dict[str, str]":
+    def made(tensor: torch.Tensor) -> "Callable[[], Any]":
+        return lambda: tw.Synchronizer([("w", nn.Parameter(tensor))], "topk").synchronize()
+
+    embedding = nn.Embedding(10, 4, sparse=True)
+    sparse = tw.Synchronizer(embedding.named_parameters(), "topk")
+    embedding(torch.tensor([1])).sum().backward()
+    model = mlp()
+    ddp = DistributedDataParallel(model)
+    tw.compress(ddp)
+    double = DistributedDataParallel(nn.Linear(3, 3).double())
+    tw.compress(double)
+    cases = {
+        "meta": made(torch.ones(3, device="meta")),
+        "float64": made(torch.ones(3, dtype=torch.float64)),
+        "sparse": sparse.synchronize,
+        "no parameters": lambda: tw.Synchronizer([]),
+        "a text": lambda: tw.Synchronizer(["text"]),  # type: ignore[list-item]
+        "not DDP": lambda: tw.compress(model),  # type: ignore[arg-type]
+        "no such method": lambda: tw.compress(ddp, "topp"),
+        "mean": lambda: tw.compress(ddp, mean="median"),
+        "density": lambda: tw.compress(ddp, density=2.0),
+        "samples": lambda: tw.Synchronizer(mlp().parameters()).set_samples(3),
+        "model": lambda: tw.HookState("text"),  # type: ignore[arg-type]
+        "ddp float64": lambda: double(torch.ones(3, dtype=torch.float64)).sum().backward(),
+        "twice": lambda: tw.compress(ddp),
+    }
+    return {name: ": ".join(error_of(case)[:2]) for name, case in cases.items()}
+
+
+def test_bad_arguments_are_explained() -> None:
+    for found in run(2, bad_arguments):
+        twice = found.pop("twice")
+        assert "can only be called once" in twice, twice
+        for name, text in found.items():
+            assert text.startswith("BadArgument: "), (name, text)
+        words = {"meta": "meta", "float64": "float64", "sparse": "sparse", "not DDP": "Synchronizer", "mean": "median"}
+        words |= {"no such method": "topp", "density": "density", "ddp float64": "float64", "samples": "mean='samples'"}
+        for name, word in words.items():
+            assert word in found[name], (name, found[name])

@@ -1,0 +1,130 @@
+"""The native engine for the buckets as they are now; made anew when they change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Optional
+
+import torch
+import torch.distributed as dist
+
+from thinwire import _native
+from thinwire.errors import GroupLost
+from thinwire.torch import _state
+from thinwire.torch._agree import agree
+from thinwire.torch._bucket import Bucket, Layer
+from thinwire.torch._group import TorchGroup
+
+
+@dataclass
+class Settings:
+    """What the engine is told."""
+
+    method: str
+    by_samples: bool
+    #: Gradients may hold infinities: look at them before anything else.
+    check_first: bool
+    check_replicas_every: int
+    threads: Optional[int]
+    process_group: Optional[Any]
+    timeout: Optional[timedelta]
+
+    def told(self) -> "dict[str, str]":
+        """What must be the same on all ranks."""
+        return {
+            "the method": self.method,
+            "the mean": "samples" if self.by_samples else "ranks",
+            "the loss scaler": "given" if self.check_first else "not given",
+            "check_replicas_every": str(self.check_replicas_every),
+        }
+
+
+class Engine:
+    """Exchanges buckets. Its process group is made with the first step, or before by :meth:`connect`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.group: Optional[TorchGroup] = None
+        #: The engine itself, once the buckets are known.
+        self.native: Optional[Any] = None
+        #: The layers of each bucket, as the native part knows them.
+        self.layout: "list[list[Layer]]" = []
+        #: A state to go on from, once the buckets are known.
+        self._pending: Optional["dict[str, Any]"] = None
+
+    def connect(self) -> TorchGroup:
+        """Makes the process group, if there is none yet; all ranks do it together."""
+        if self.group is None:
+            self.group = TorchGroup(self._settings.process_group, self._settings.timeout)
+            agree(self.group, self._settings.told())
+        return self.group
+
+    def build(self, buckets: "list[Bucket]") -> None:
+        """The engine for these buckets, that goes on where the last one was. All ranks call it together."""
+        group = self.connect()
+        group.check()
+        agree(group, {f"bucket {place}": bucket.told() for place, bucket in enumerate(buckets)})
+        state = self._pending or self._saved()
+        self.native = None
+        self.layout = [bucket.layers for bucket in buckets]
+        settings = self._settings
+        try:
+            self.native = _native.Synchronizer(
+                group,
+                settings.method,
+                [[(layer.name, layer.shape) for layer in layers] for layers in self.layout],
+                threads=settings.threads or torch.get_num_threads(),
+                check_replicas_every=settings.check_replicas_every,
+                by_samples=settings.by_samples,
+                check_first=settings.check_first,
+            )
+        except GroupLost:
+            if group.interrupted:
+                raise KeyboardInterrupt from None
+            raise
+        if state is not None:
+            self.restore(state)
+        self._pending = None
+
+    def fail(self, reason: str) -> None:
+        """Gives up, and tells the other ranks why."""
+        if self.native is not None:
+            self.native.give_up()
+        if self.group is not None:
+            self.group.abandon(reason)
+
+    def close(self) -> None:
+        """Gives memory and process group back."""
+        self.native = None
+        if self.group is not None:
+            self.group.close()
+
+    def save(self) -> "dict[str, Any]":
+        """This rank's state."""
+        return self._pending or self._saved() or _state.empty(self._settings.method, self.group)
+
+    def save_all(self) -> "Optional[list[dict[str, Any]]]":
+        """The states of all ranks, on rank 0."""
+        group = self.connect()
+        group.check()
+        everybody: Any = [None] * group.size if group.rank == 0 else None
+        dist.gather_object(self.save(), everybody, dst=group.world_ranks[0], group=group.process_group)
+        return everybody  # type: ignore[no-any-return]
+
+    def restore(self, state: "dict[str, Any]") -> None:
+        """Goes on from a state that was checked; as soon as the buckets are known."""
+        if self.native is None:
+            self._pending = state
+            return
+        if not state["residual"]:
+            state = {**self.save(), "step": state["step"], "epoch": state["epoch"]}
+        self.native.restore(_state.for_engine(state, self._layers()))
+
+    def _saved(self) -> Optional["dict[str, Any]"]:
+        if self.native is None:
+            return None
+        return _state.to_tensors(self.native.save(), self._layers())
+
+    def _layers(self) -> "dict[str, Layer]":
+        return {layer.name: layer for layers in self.layout for layer in layers}
