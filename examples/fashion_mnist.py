@@ -50,7 +50,7 @@ def synthetic(count, seed):
     patterns = torch.randn(10, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(10, (count,), generator=generator)
-    return TensorDataset(patterns[labels] + 2 * torch.randn(count, 1, 28, 28, generator=generator), labels)
+    return TensorDataset(patterns[labels] + torch.randn(count, 1, 28, 28, generator=generator), labels)
 
 
 def network():

@@ -1,0 +1,110 @@
+"""The examples, as a user runs them, on made-up data."""
+
+import gzip
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import thinwire
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+
+
+def run(*words):
+    """What an example prints."""
+    package = str(Path(thinwire.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": package, "OMP_NUM_THREADS": "1"}
+    if sys.platform == "linux":
+        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    command = [sys.executable, *map(str, words)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def accuracy(printed):
+    """By chance it would be 10 %."""
+    found = re.findall(r"^accuracy (\S+) %", printed, re.MULTILINE)
+    assert len(found) == 1, f"one rank prints it, once: {printed}"
+    return float(found[0])
+
+
+def needs(name):
+    return pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"{name} is not installed")
+
+
+def test_ddp_learns_and_goes_on_from_a_checkpoint_with_the_same_bits(tmp_path):
+    ddp = [EXAMPLES / "ddp_fashion_mnist.py", "--synthetic", 1500, "--epochs", 2]
+    whole = run(*TORCHRUN, 2, *ddp, "--json", tmp_path / "whole.json")
+    assert accuracy(whole) > 60
+    assert re.search(r"redsync on 2 ranks, 46 steps", whole), whole
+    assert re.search(r"sent .* instead of .*: 31\.\d+x less", whole), whole
+
+    run(*TORCHRUN, 2, *ddp, "--stop-after", 1, "--save", tmp_path / "checkpoint.pt")
+    run(*TORCHRUN, 2, *ddp, "--resume", tmp_path / "checkpoint.pt", "--json", tmp_path / "resumed.json")
+    whole, resumed = (json.loads((tmp_path / name).read_text()) for name in ("whole.json", "resumed.json"))
+    assert (whole["steps"], resumed["steps"]) == (46, 23)
+    assert whole["sum_of_weights"] == resumed["sum_of_weights"]
+    assert whole["accuracy"] == resumed["accuracy"]
+
+    # One rank takes over what two have not sent.
+    options = ["--resume", tmp_path / "checkpoint.pt", "--accumulate", 2, "--bf16"]
+    assert accuracy(run(*TORCHRUN, 1, *ddp, *options)) > 60
+
+
+def test_plain_loop():
+    printed = run(*TORCHRUN, 2, EXAMPLES / "plain_loop.py", "--synthetic", 1500)
+    assert accuracy(printed) > 60
+    assert re.search(r"gaussian-k:density=0.01 on 2 ranks, 24 steps", printed), printed
+
+
+@needs("accelerate")
+def test_accelerate(tmp_path):
+    script = [*TORCHRUN, 2, EXAMPLES / "accelerate_ddp.py", "--synthetic", 1500]
+    printed = run(*script, "--save", tmp_path)
+    assert accuracy(printed) > 60
+    assert re.search(r"redsync:density=0.01 on 2 ranks, 24 steps", printed), printed
+    assert accuracy(run(*script, "--accumulate", 2, "--resume", tmp_path)) > 80
+
+
+@needs("lightning")
+def test_lightning(tmp_path):
+    script = [EXAMPLES / "lightning_ddp.py", "--synthetic", 1500]
+    printed = run(*script, "--save", tmp_path / "checkpoint")
+    assert accuracy(printed) > 60
+    # Without the hook there would be no step.
+    assert re.search(r"redsync:density=0.01 on 2 ranks, 24 steps", printed), printed
+    assert accuracy(run(*script, "--epochs", 2, "--resume", tmp_path / "checkpoint")) > 80
+
+
+@pytest.fixture
+def fashion_mnist(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import fashion_mnist
+
+    return fashion_mnist
+
+
+def test_reads_idx_files(tmp_path, fashion_mnist):
+    sides = b"".join(side.to_bytes(4, "big") for side in (2, 28, 28))
+    pixels = bytes(range(256)) * 6 + bytes(32)
+    (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(b"\0\0\x08\x03" + sides + pixels))
+    (tmp_path / "train-labels-idx1-ubyte.gz").write_bytes(gzip.compress(b"\0\0\x08\x01\0\0\0\x02\x07\x03"))
+    images, labels = fashion_mnist.read(tmp_path, "train").tensors
+    assert images.shape == (2, 1, 28, 28)
+    assert labels.tolist() == [7, 3]
+    assert images[0, 0, 9, 3].item() == pytest.approx((255 / 255 - 0.2860) / 0.3530)
+
+
+def test_says_how_to_get_the_data(tmp_path, fashion_mnist):
+    with pytest.raises(SystemExit, match="apt-get install -y dataset-fashion-mnist"):
+        fashion_mnist.read(tmp_path, "train")
