@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Hugging Face Accelerate with compressed gradients: one line after accelerator.prepare().
 
-    accelerate launch --cpu --num_processes 2 examples/accelerate_ddp.py
-    torchrun --standalone --nproc-per-node 2 examples/accelerate_ddp.py                      # the same
+    torchrun --standalone --nproc-per-node 2 examples/accelerate_ddp.py
+
+(On the CPU, "accelerate launch" starts several processes through MPI only; torchrun needs nothing else.)
 
 prepare() wraps the model in DistributedDataParallel, and thinwire takes it from there. On one process there is nothing
 to wrap and nothing to compress; the script then trains as it would without thinwire.
@@ -38,7 +39,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--method", default="redsync", help="how gradients are compressed (%(default)s)")
     parser.add_argument("--density", type=float, default=0.01, help="part of the gradient to send (%(default)s)")
-    parser.add_argument("--epochs", type=int, default=1, help="(%(default)s)")
+    parser.add_argument("--epochs", type=int, default=1, help="passes over the training set (%(default)s)")
     parser.add_argument("--batch", type=int, default=32, help="samples of a rank in a backward pass (%(default)s)")
     parser.add_argument("--accumulate", type=int, default=1, help="backward passes for one exchange (%(default)s)")
     parser.add_argument("--lr", type=float, default=0.05, help="learning rate (%(default)s)")

@@ -24,7 +24,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--method", default="gaussian-k", help="how gradients are compressed (%(default)s)")
     parser.add_argument("--density", type=float, default=0.01, help="part of the gradient to send (%(default)s)")
-    parser.add_argument("--epochs", type=int, default=1, help="(%(default)s)")
+    parser.add_argument("--epochs", type=int, default=1, help="passes over the training set (%(default)s)")
     parser.add_argument("--batch", type=int, default=32, help="samples of a rank in a step (%(default)s)")
     parser.add_argument("--lr", type=float, default=0.05, help="learning rate (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the first weights and the order of samples (%(default)s)")

@@ -62,27 +62,27 @@ def test_ddp_learns_and_goes_on_from_a_checkpoint_with_the_same_bits(tmp_path):
 
 
 def test_plain_loop():
-    printed = run(*TORCHRUN, 2, EXAMPLES / "plain_loop.py", "--synthetic", 1500)
+    printed = run(*TORCHRUN, 2, EXAMPLES / "plain_loop.py", "--synthetic", 2500)
     assert accuracy(printed) > 60
-    assert re.search(r"gaussian-k:density=0.01 on 2 ranks, 24 steps", printed), printed
+    assert re.search(r"gaussian-k:density=0.01 on 2 ranks, 40 steps", printed), printed
 
 
 @needs("accelerate")
 def test_accelerate(tmp_path):
-    script = [*TORCHRUN, 2, EXAMPLES / "accelerate_ddp.py", "--synthetic", 1500]
+    script = [*TORCHRUN, 2, EXAMPLES / "accelerate_ddp.py", "--synthetic", 2500]
     printed = run(*script, "--save", tmp_path)
     assert accuracy(printed) > 60
-    assert re.search(r"redsync:density=0.01 on 2 ranks, 24 steps", printed), printed
+    assert re.search(r"redsync:density=0.01 on 2 ranks, 40 steps", printed), printed
     assert accuracy(run(*script, "--accumulate", 2, "--resume", tmp_path)) > 80
 
 
 @needs("lightning")
 def test_lightning(tmp_path):
-    script = [EXAMPLES / "lightning_ddp.py", "--synthetic", 1500]
+    script = [EXAMPLES / "lightning_ddp.py", "--synthetic", 2500]
     printed = run(*script, "--save", tmp_path / "checkpoint")
     assert accuracy(printed) > 60
     # Without the hook there would be no step.
-    assert re.search(r"redsync:density=0.01 on 2 ranks, 24 steps", printed), printed
+    assert re.search(r"redsync:density=0.01 on 2 ranks, 40 steps", printed), printed
     assert accuracy(run(*script, "--epochs", 2, "--resume", tmp_path / "checkpoint")) > 80
 
 
