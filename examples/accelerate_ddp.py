@@ -23,7 +23,7 @@ import thinwire.torch as tw
 
 
 class AllRanks:
-    """What every rank has not sent yet, for accelerator.save_state(), which asks all ranks but writes rank 0's answer."""
+    """What every rank has not sent yet, for accelerator.save_state(), which writes what rank 0 says."""
 
     def __init__(self, sync):
         self.sync = sync
@@ -43,7 +43,7 @@ def main():
     parser.add_argument("--batch", type=int, default=32, help="samples of a rank in a backward pass (%(default)s)")
     parser.add_argument("--accumulate", type=int, default=1, help="backward passes for one exchange (%(default)s)")
     parser.add_argument("--lr", type=float, default=0.05, help="learning rate (%(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of the first weights and the order of samples (%(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of weights and order of samples (%(default)s)")
     parser.add_argument("--save", metavar="DIR", help="save the state of the run at its end")
     parser.add_argument("--resume", metavar="DIR", help="go on from such a state")
     fashion_mnist.add_arguments(parser)

@@ -36,7 +36,7 @@ def parse():
     parser.add_argument("--epochs", type=int, default=3, help="epochs in all, also with --resume (%(default)s)")
     parser.add_argument("--batch", type=int, default=32, help="samples of a rank in a backward pass (%(default)s)")
     parser.add_argument("--lr", type=float, default=0.05, help="learning rate, falling to 0 by a cosine (%(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of the first weights and the order of samples (%(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of weights and order of samples (%(default)s)")
     parser.add_argument("--bf16", action="store_true", help="compute in bfloat16 by autocast")
     parser.add_argument(
         "--accumulate", type=int, default=1, metavar="N", help="backward passes for one exchange (%(default)s)"

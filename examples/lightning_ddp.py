@@ -65,7 +65,7 @@ def main():
     parser.add_argument("--epochs", type=int, default=1, help="epochs in all, also with --resume (%(default)s)")
     parser.add_argument("--batch", type=int, default=32, help="samples of a rank in a step (%(default)s)")
     parser.add_argument("--lr", type=float, default=0.05, help="learning rate (%(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of the first weights and the order of samples (%(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of weights and order of samples (%(default)s)")
     parser.add_argument("--save", metavar="FILE", help="write a checkpoint at the end")
     parser.add_argument("--resume", metavar="FILE", help="go on from a checkpoint")
     fashion_mnist.add_arguments(parser)

@@ -27,7 +27,7 @@ def main():
     parser.add_argument("--epochs", type=int, default=1, help="passes over the training set (%(default)s)")
     parser.add_argument("--batch", type=int, default=32, help="samples of a rank in a step (%(default)s)")
     parser.add_argument("--lr", type=float, default=0.05, help="learning rate (%(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of the first weights and the order of samples (%(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of weights and order of samples (%(default)s)")
     fashion_mnist.add_arguments(parser)
     arguments = parser.parse_args()
 
