@@ -4,7 +4,7 @@
     torchrun --standalone --nproc-per-node 4 examples/ddp_fashion_mnist.py
     torchrun --standalone --nproc-per-node 4 examples/ddp_fashion_mnist.py --method none     # plain DDP, to compare
     torchrun --standalone --nproc-per-node 4 examples/ddp_fashion_mnist.py --save model.pt   # after every epoch
-    torchrun --standalone --nproc-per-node 4 examples/ddp_fashion_mnist.py --resume model.pt # goes on from there
+    torchrun --standalone --nproc-per-node 4 examples/ddp_fashion_mnist.py --resume model.pt # go on from there
 
 The lines that thinwire adds to an ordinary DDP script are marked with (thinwire).
 """
@@ -36,14 +36,16 @@ def parse():
     parser.add_argument("--epochs", type=int, default=3, help="epochs in all, also with --resume (%(default)s)")
     parser.add_argument("--batch", type=int, default=32, help="samples of a rank in a backward pass (%(default)s)")
     parser.add_argument("--lr", type=float, default=0.05, help="learning rate, falling to 0 by a cosine (%(default)s)")
+    parser.add_argument("--adam", action="store_true", help="Adam instead of SGD with momentum; --lr 0.001 suits it")
     parser.add_argument("--seed", type=int, default=1, help="of weights and order of samples (%(default)s)")
     parser.add_argument("--bf16", action="store_true", help="compute in bfloat16 by autocast")
     parser.add_argument(
         "--accumulate", type=int, default=1, metavar="N", help="backward passes for one exchange (%(default)s)"
     )
-    parser.add_argument("--save", metavar="FILE", help="write a checkpoint after every epoch")
+    parser.add_argument(
+        "--save", metavar="FILE", help="write a checkpoint after every epoch; model-{epoch}.pt keeps all of them"
+    )
     parser.add_argument("--resume", metavar="FILE", help="go on from a checkpoint; the number of ranks may be another")
-    parser.add_argument("--stop-after", type=int, metavar="N", help="end after epoch N, as if interrupted there")
     parser.add_argument("--json", metavar="FILE", help="write accuracy, bytes and seconds")
     fashion_mnist.add_arguments(parser)
     return parser.parse_args()
@@ -60,7 +62,10 @@ def main():
     steps = len(loader) // arguments.accumulate
 
     ddp = DistributedDataParallel(fashion_mnist.network())
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=arguments.lr, momentum=0.9, weight_decay=1e-4)
+    if arguments.adam:
+        optimizer = torch.optim.Adam(ddp.parameters(), lr=arguments.lr)
+    else:
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=arguments.lr, momentum=0.9, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, arguments.epochs * steps)
     sync = None
     if arguments.method != "none":
@@ -71,8 +76,7 @@ def main():
     if arguments.resume:
         begin = resume(arguments.resume, ddp, optimizer, schedule, sync)
     seconds = 0.0
-    end = arguments.stop_after or arguments.epochs
-    for epoch in range(begin, end):
+    for epoch in range(begin, arguments.epochs):
         sampler.set_epoch(epoch)
         started = time.perf_counter()
         loss = train_epoch(ddp, loader, steps, optimizer, schedule, arguments)
@@ -81,7 +85,7 @@ def main():
         if rank == 0:
             print(f"epoch {epoch + 1}: loss {loss:.4f}, accuracy {100 * accuracy:.2f} %, {seconds:.1f} s", flush=True)
         if arguments.save:
-            save(arguments.save, epoch + 1, ddp, optimizer, schedule, sync)
+            save(arguments.save.format(epoch=epoch + 1), epoch + 1, ddp, optimizer, schedule, sync)
 
     accuracy = evaluate(ddp.module, test)
     if rank == 0:
@@ -90,7 +94,8 @@ def main():
             print(sync.report())  # (thinwire)
         if arguments.json:
             with open(arguments.json, "w") as file:
-                json.dump(figures(arguments, ddp, sync, (end - begin) * steps, accuracy, seconds), file, indent=1)
+                steps *= arguments.epochs - begin
+                json.dump(figures(arguments, ddp, sync, steps, accuracy, seconds), file, indent=1)
     if sync is not None:
         sync.close()  # (thinwire)
     dist.destroy_process_group()
@@ -149,7 +154,7 @@ def figures(arguments, ddp, sync, steps, accuracy, seconds):
     dense = 2 * (dist.get_world_size() - 1) * 4 * sum(weight.numel() for weight in weights) // dist.get_world_size()
     return {
         "method": sync.method if sync is not None else "none",
-        **{name: getattr(arguments, name) for name in ("seed", "epochs", "batch", "lr", "accumulate", "bf16")},
+        **{name: getattr(arguments, name) for name in ("seed", "epochs", "batch", "lr", "adam", "accumulate", "bf16")},
         "ranks": dist.get_world_size(),
         "steps": steps,
         "accuracy": accuracy,

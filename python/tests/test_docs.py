@@ -79,7 +79,7 @@ def run(*words):
     environment = {**os.environ, "PYTHONPATH": package, "OMP_NUM_THREADS": "1"}
     if sys.platform == "linux":
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    done = subprocess.run([*TORCHRUN, *map(str, words)], env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*TORCHRUN, *map(str, words)], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
 
