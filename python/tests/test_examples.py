@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,19 +17,35 @@ pytest.importorskip("torch")
 import thinwire
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
-def run(*words):
-    """What an example prints."""
-    package = str(Path(thinwire.__file__).parents[1])
-    environment = {**os.environ, "PYTHONPATH": package, "OMP_NUM_THREADS": "1"}
+def run(*words, ranks=0):
+    """What an example prints on rank 0. It starts its ranks by itself, or `ranks` are started as torchrun does it, but
+    sooner."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(thinwire.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
     if sys.platform == "linux":
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    command = [sys.executable, *map(str, words)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return done.stdout
+    meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": ranks}
+    settings = [meet | {"RANK": rank, "LOCAL_RANK": rank} for rank in range(ranks)] or [{}]
+    started = []
+    for setting in settings:
+        own = environment | {name: str(value) for name, value in setting.items()}
+        command, pipe = [sys.executable, *map(str, words)], subprocess.PIPE
+        started.append(subprocess.Popen(command, env=own, stdout=pipe, stderr=subprocess.STDOUT, text=True))
+    try:
+        printed = [process.communicate(timeout=300)[0] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    assert not any(process.returncode for process in started), "\n".join(printed)
+    return printed[0]
+
+
+def free_port():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
 
 
 def accuracy(printed):
@@ -44,12 +61,12 @@ def needs(name):
 
 def test_ddp_learns_and_goes_on_from_a_checkpoint_with_the_same_bits(tmp_path):
     ddp = [EXAMPLES / "ddp_fashion_mnist.py", "--synthetic", 1500, "--epochs", 2]
-    whole = run(*TORCHRUN, 2, *ddp, "--json", tmp_path / "whole.json", "--save", tmp_path / "checkpoint-{epoch}.pt")
+    whole = run(*TORCHRUN, *ddp, "--json", tmp_path / "whole.json", "--save", tmp_path / "checkpoint-{epoch}.pt")
     assert accuracy(whole) > 60
     assert re.search(r"redsync on 2 ranks, 46 steps", whole), whole
     assert re.search(r"sent .* instead of .*: 31\.\d+x less", whole), whole
 
-    run(*TORCHRUN, 2, *ddp, "--resume", tmp_path / "checkpoint-1.pt", "--json", tmp_path / "resumed.json")
+    run(*ddp, "--resume", tmp_path / "checkpoint-1.pt", "--json", tmp_path / "resumed.json", ranks=2)
     whole, resumed = (json.loads((tmp_path / name).read_text()) for name in ("whole.json", "resumed.json"))
     assert (whole["steps"], resumed["steps"]) == (46, 23)
     assert whole["sum_of_weights"] == resumed["sum_of_weights"]
@@ -57,22 +74,22 @@ def test_ddp_learns_and_goes_on_from_a_checkpoint_with_the_same_bits(tmp_path):
 
     # One rank takes over what two have not sent.
     options = ["--resume", tmp_path / "checkpoint-1.pt", "--accumulate", 2, "--bf16"]
-    assert accuracy(run(*TORCHRUN, 1, *ddp, *options)) > 60
+    assert accuracy(run(*ddp, *options, ranks=1)) > 60
 
 
 def test_plain_loop():
-    printed = run(*TORCHRUN, 2, EXAMPLES / "plain_loop.py", "--synthetic", 2500)
+    printed = run(EXAMPLES / "plain_loop.py", "--synthetic", 2500, ranks=2)
     assert accuracy(printed) > 60
     assert re.search(r"gaussian-k:density=0.01 on 2 ranks, 40 steps", printed), printed
 
 
 @needs("accelerate")
 def test_accelerate(tmp_path):
-    script = [*TORCHRUN, 2, EXAMPLES / "accelerate_ddp.py", "--synthetic", 2500]
-    printed = run(*script, "--save", tmp_path)
+    script = [EXAMPLES / "accelerate_ddp.py", "--synthetic", 2500]
+    printed = run(*script, "--save", tmp_path, ranks=2)
     assert accuracy(printed) > 60
     assert re.search(r"redsync:density=0.01 on 2 ranks, 40 steps", printed), printed
-    assert accuracy(run(*script, "--accumulate", 2, "--resume", tmp_path)) > 80
+    assert accuracy(run(*script, "--accumulate", 2, "--resume", tmp_path, ranks=2)) > 80
 
 
 @needs("lightning")
