@@ -19,6 +19,8 @@ from thinwire.torch._bucket import Bucket
 from thinwire.torch._engine import Engine, Settings
 from thinwire.torch._report import Report
 
+DEFAULT_METHOD, DEFAULT_DENSITY = "redsync", 0.01
+
 
 class Core:
     """Keeps gradients in step. Parameters are those of :func:`thinwire.torch.compress`."""
@@ -26,7 +28,7 @@ class Core:
     def __init__(
         self,
         names: "dict[torch.Tensor, str]",
-        method: str = "redsync",
+        method: Optional[str] = None,
         density: Optional[float] = None,
         *,
         process_group: Optional[Any] = None,
@@ -39,6 +41,9 @@ class Core:
         check_replicas_every: int = 100,
         **parameters: Value,
     ) -> None:
+        if method is None:
+            # Safe without a warm-up: at the method's own 0.1 % a short training ends behind.
+            method, density = DEFAULT_METHOD, DEFAULT_DENSITY if density is None else density
         self.method = method_text(method, density, **parameters)
         _, self.needs_weights, _, momentum, self._warms_up = _native.describe(self.method)
         if mean not in ("ranks", "samples"):

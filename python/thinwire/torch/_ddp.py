@@ -23,7 +23,7 @@ class HookState(Core):
     def __init__(
         self,
         model: Optional[torch.nn.Module] = None,
-        method: str = "redsync",
+        method: Optional[str] = None,
         density: Optional[float] = None,
         **settings: Any,
     ) -> None:
@@ -114,7 +114,7 @@ def hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torc
 
 def compress(
     ddp: DistributedDataParallel,
-    method: str = "redsync",
+    method: Optional[str] = None,
     density: Optional[float] = None,
     *,
     process_group: Optional[Any] = None,
@@ -139,8 +139,8 @@ def compress(
     Args:
         ddp: The model, wrapped.
         method: A method, with parameters or without: ``"redsync"``, ``"ar-topk:leader=var"``. See
-            :func:`thinwire.methods`.
-        density: The part of the gradient to send; the method's own if not given.
+            :func:`thinwire.methods`. If not given: ``redsync`` at a density of 1 %.
+        density: The part of the gradient to send; the method's own if not given (0.1 % with ``"redsync"``).
         process_group: The ranks; those of ``ddp`` if not given. The hook makes a process group of its own from them.
         timeout: How long a rank is waited for, in seconds or as a timedelta; the process group's if not given.
         scaler: The ``GradScaler`` of an AMP training. Gradients are then kept without its scale, and a step with

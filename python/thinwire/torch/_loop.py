@@ -29,7 +29,7 @@ class Synchronizer(Core):
     def __init__(
         self,
         params: "Iterable[Union[torch.Tensor, tuple[str, torch.Tensor]]]",
-        method: str = "redsync",
+        method: Optional[str] = None,
         density: Optional[float] = None,
         *,
         bucket_bytes: int = BUCKET_BYTES,
