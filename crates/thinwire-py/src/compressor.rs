@@ -59,13 +59,7 @@ impl Compressor {
     }
 
     /// The sum of the frames times `factor`, written into an array. All must be of the step of the first.
-    fn sum(
-        &mut self,
-        py: Python<'_>,
-        frames: Vec<PyBackedBytes>,
-        factor: f32,
-        into: Handed,
-    ) -> PyResult<()> {
+    fn sum(&mut self, py: Python<'_>, frames: Vec<PyBackedBytes>, factor: f32, into: Handed) -> PyResult<()> {
         // SAFETY: as above.
         let mut output = unsafe { Memory::new(into) }.or_exception()?;
         let Some(first) = frames.first() else { return Ok(()) };
