@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import thinwire
 from thinwire.__main__ import PROGRAM
@@ -39,30 +40,31 @@ def test_its_exit_status_and_its_errors_come_through():
 
 @needs_program
 def test_it_trains(tmp_path):
-    # Two ranks: the program must find itself again to start them.
-    done = run("train", "--ranks", "2", "--steps", "5", cwd=tmp_path)
+    # Two workers: the program must find itself again to start them.
+    done = run("train", "--workers", "2", "--epochs", "1", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert list(tmp_path.rglob("*.html"))
 
 
 @needs_program
 def test_the_command_beside_python_is_the_same():
     command = Path(sys.executable).with_name("thinwire")
+    if not command.exists():
+        pytest.skip("the package is not installed here")
     done = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=60)
     assert done.stdout == run("--version").stdout
 
 
 @needs_program
-def test_frames_of_the_program_and_of_the_package_are_the_same(tmp_path):
-    import numpy as np
-
+def test_the_program_and_the_package_send_the_same(tmp_path):
     gradient = np.random.default_rng(1).standard_normal(5000).astype(np.float32)
-    np.save(tmp_path / "grad.npy", gradient)
-    done = run("compress", "grad.npy", "-o", "grad.tw", "--method", "topk", "--density", "0.01", cwd=tmp_path)
+    np.save(tmp_path / "gradient.npy", gradient)
+    done = run("compress", "gradient.npy", "-o", "gradient.tw", "--method", "topk", "--density", "1%", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = run("decompress", "gradient.tw", "-o", "back.npy", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     sender = thinwire.Compressor(5000, "topk", density=0.01)
-    frame = sender.compress(gradient)
-    back = sender.decompress((tmp_path / "grad.tw").read_bytes())
-    np.testing.assert_array_equal(back, sender.decompress(frame))
+    np.testing.assert_array_equal(np.load(tmp_path / "back.npy"), sender.decompress(sender.compress(gradient)))
 
 
 @pytest.fixture
