@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use thinwire::adapt::cost::{
-    Collective, Load, Message, Network, Ranks, Step, parameter_server, rabenseifner, ring_all_reduce,
+    Collective, Message, Network, Ranks, Step, parameter_server, rabenseifner, ring_all_reduce,
     tree_all_reduce,
 };
 
@@ -30,14 +30,14 @@ pub fn network_from_numbers(gbit: f64, ms: f64) -> PyResult<Link> {
 /// Seconds to sum so many bytes of every rank, by each of the dense collectives.
 #[pyfunction]
 pub fn dense_seconds(link: Link, ranks: usize, bytes: f64) -> Seconds {
-    let collectives: [(&str, fn(Ranks, f64) -> Load); 4] = [
-        ("ring", ring_all_reduce),
-        ("tree", tree_all_reduce),
-        ("rabenseifner", rabenseifner),
-        ("parameter-server", parameter_server),
+    let ranks = Ranks::new(ranks);
+    let loads = [
+        ("ring", ring_all_reduce(ranks, bytes)),
+        ("tree", tree_all_reduce(ranks, bytes)),
+        ("rabenseifner", rabenseifner(ranks, bytes)),
+        ("parameter-server", parameter_server(ranks, bytes)),
     ];
-    let seconds = |load: Load| load.seconds(network(link));
-    collectives.map(|(name, load)| (name, seconds(load(Ranks::new(ranks), bytes)))).to_vec()
+    loads.map(|(name, load)| (name, load.seconds(network(link)))).to_vec()
 }
 
 /// Seconds to exchange compressed gradients of so many bytes of values and indices, by each collective.
