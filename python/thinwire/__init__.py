@@ -9,8 +9,9 @@ Without torch: :class:`Compressor` turns NumPy arrays, and anything else that sp
 :func:`methods` lists what there is, :mod:`thinwire.cost` tells what a step costs on a network.
 """
 
+from thinwire import cost
 from thinwire._compressor import Compressor, Frame
-from thinwire._method import Method, method_text, methods
+from thinwire._method import Method, Parameter, method_text, methods
 from thinwire._native import __version__
 from thinwire.errors import (
     BadArgument,
@@ -31,9 +32,11 @@ __all__ = [
     "Frame",
     "GroupLost",
     "Method",
+    "Parameter",
     "RanksDisagree",
     "StepSkipped",
     "__version__",
+    "cost",
     "method_text",
     "methods",
 ]

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, NamedTuple, Optional
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from thinwire import _native
-from thinwire._method import method_text
+import numpy as np
+
+from thinwire import _native, _state
+from thinwire._array import Floats, flat, handed, shape_of
+from thinwire._method import Value, method_text
 from thinwire.errors import BadArgument
 
+#: What the layer is called where there is only one, without a name.
+ONLY = "gradient"
 
-class Frame(NamedTuple):
+Shape = int | Iterable[int]
+
+
+@dataclass(frozen=True)
+class Frame:
     """A compressed gradient."""
 
     #: What would travel.
@@ -23,122 +35,115 @@ class Frame(NamedTuple):
 class Compressor:
     """Compresses the gradients of one array, or of some named ones, step after step, and keeps what was not sent.
 
-    ``layers`` is a shape, or shapes by name; gradients are given in the same form. Arrays are NumPy's, or of anything
-    that speaks DLPack and is in the memory of the CPU (torch, JAX, CuPy's hosts, ...).
+    ``layers`` is a shape, or shapes by name; gradients are given and come back in the same form. Arrays are NumPy's, or
+    of anything that speaks DLPack and is in the memory of the CPU (torch, JAX, ...), of floats of any width; the engine
+    works with 32 bits. ``threads`` is how many of them the arithmetic may use.
 
     >>> import numpy as np
-    >>> compressor = Compressor((1000,), "topk", density=0.01)
+    >>> compressor = Compressor(1000, "topk", density=0.01)
     >>> gradient = np.arange(-500, 500, dtype=np.float32)
     >>> frame = compressor.compress(gradient)
-    >>> frame.kept, len(frame.data) < 100
-    (10, True)
-    >>> compressor.decompress(frame.data)[:4]
+    >>> frame.kept, len(frame.data)  # instead of 4000 bytes
+    (10, 100)
+    >>> compressor.decompress(frame)[:4]
     array([-500., -499., -498., -497.], dtype=float32)
-    >>> float(compressor.residual()[0]), float(compressor.residual()[500])
-    (0.0, 0.0)
+    >>> float(compressor.residual()[0]), float(compressor.residual()[100])
+    (0.0, -400.0)
+
+    The mean over ranks is made from their frames, and layers may have names:
+
+    >>> ranks = [Compressor({"weight": (10, 100), "bias": (10,)}, "topk", density=0.5) for _ in range(2)]
+    >>> gradients = [{"weight": np.full((10, 100), n), "bias": np.full(10, 2.0 * n)} for n in (1.0, 3.0)]
+    >>> frames = [rank.compress(gradient) for rank, gradient in zip(ranks, gradients)]
+    >>> ranks[0].decompress(*frames)["bias"][:3]
+    array([4., 4., 4.], dtype=float32)
     """
 
     def __init__(
         self,
-        layers: Any,
+        layers: Shape | Mapping[str, Shape],
         method: str = "redsync",
-        density: Optional[float] = None,
+        density: float | None = None,
         *,
         threads: int = 1,
-        **parameters: Any,
+        **parameters: Value,
     ) -> None:
-        self._single = not isinstance(layers, dict)
-        shapes = {"gradient": layers} if self._single else layers
-        self._shapes = {name: _shape(name, shape) for name, shape in shapes.items()}
+        self._named = isinstance(layers, Mapping)
+        shapes = layers if isinstance(layers, Mapping) else {ONLY: layers}
+        for name in shapes:
+            if not isinstance(name, str):
+                raise BadArgument(f"a layer is named {name!r}; expected a text")
+        if not isinstance(threads, int) or threads < 1:
+            raise BadArgument(f"threads is {threads!r}; expected a whole number of 1 or more")
+        self._shapes = {name: shape_of(f"the shape of {name!r}", sides) for name, sides in shapes.items()}
+        self._sizes = {name: math.prod(shape) for name, shape in self._shapes.items()}
+        #: The method with its parameters, in the shortest form.
         self.method = method_text(method, density, **parameters)
         self._native = _native.Compressor(self.method, list(self._shapes.items()), threads)
 
-    def compress(self, gradient: Any, weights: Any = None) -> Frame:
+    def compress(self, gradient: Any, weights: Any = None, *, epoch: float | None = None) -> Frame:
         """One step: the gradient is added to what was kept, and the most important part of that becomes a frame.
 
-        ``weights`` are needed by methods that look at them (``iwp``).
+        ``weights`` are needed by methods that look at them (``iwp``). ``epoch`` tells methods that warm up how many
+        epochs are done; without it the warm-up is over. After an exception everything is as it was before.
         """
-        flat = self._flat("gradient", gradient)
+        flat_gradient = self._flat("gradient", gradient)
         flat_weights = None if weights is None else self._flat("weights", weights)
         given = None if flat_weights is None else handed(flat_weights)
-        return Frame(*self._native.compress(handed(flat), given))
+        return Frame(*self._native.compress(handed(flat_gradient), given, epoch))
 
-    def decompress(self, *frames: bytes) -> Any:
-        """The mean of frames, one from each rank."""
-        import numpy as np
-
+    def decompress(self, *frames: Frame | bytes) -> Any:
+        """The mean of frames of one step, one from each rank. The same order on every rank gives the same bits."""
         if not frames:
             raise BadArgument("decompress() was given no frame; expected at least one")
-        flat = np.zeros(sum(map(_size, self._shapes.values())), np.float32)
-        self._native.sum([bytes(frame) for frame in frames], 1 / len(frames), handed(flat))
-        return self._shaped(flat)
-
-    def residual(self) -> Any:
-        """What was not sent yet."""
-        import numpy as np
-
-        saved = self._native.save()["residual"]
-        nothing = {name: np.zeros(shape, np.float32) for name, shape in self._shapes.items()}
-        found = {name: np.frombuffer(values, np.float32).reshape(self._shapes[name]) for name, values in saved.items()}
-        layers = {**nothing, **found}
-        return layers["gradient"] if self._single else layers
-
-    def _flat(self, what: str, arrays: Any) -> Any:
-        import numpy as np
-
-        named = {"gradient": arrays} if self._single else arrays
-        if set(named) != set(self._shapes):
-            raise BadArgument(f"{what}: got the layers {sorted(named)}; expected {sorted(self._shapes)}")
-        flat = [_array(f"{what} {name!r}", named[name], shape) for name, shape in self._shapes.items()]
-        return flat[0] if len(flat) == 1 else np.concatenate(flat)
-
-    def _shaped(self, flat: Any) -> Any:
+        mean = np.zeros(sum(self._sizes.values()), np.float32)
+        self._native.sum([_bytes(number, frame) for number, frame in enumerate(frames)], 1 / len(frames), handed(mean))
         layers, start = {}, 0
         for name, shape in self._shapes.items():
-            layers[name] = flat[start : start + _size(shape)].reshape(shape)
-            start += _size(shape)
-        return layers["gradient"] if self._single else layers
+            layers[name] = mean[start : start + self._sizes[name]].reshape(shape)
+            start += self._sizes[name]
+        return self._as_given(layers)
+
+    def residual(self) -> Any:
+        """What was not sent yet; zeros with a method that keeps nothing."""
+        kept = _state.to_arrays(self._native.save(), self._shapes)["residual"]
+        return self._as_given(
+            {name: kept.get(name, np.zeros(shape, np.float32)) for name, shape in self._shapes.items()}
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Everything a run needs to go on with the same bits: plain values, and arrays by layer.
+
+        >>> compressor = Compressor(100, "topk", density=0.01)
+        >>> frame = compressor.compress(np.arange(100.0))
+        >>> copy = Compressor(100, "topk", density=0.01)
+        >>> copy.restore(compressor.state())
+        >>> copy.compress(np.ones(100)).data == compressor.compress(np.ones(100)).data
+        True
+        """
+        return _state.to_arrays(self._native.save(), self._shapes)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what :meth:`state` gave, also of another method. After an exception nothing has changed."""
+        self._native.restore(_state.for_engine(state, self._shapes))
+
+    def _flat(self, what: str, arrays: Any) -> Floats:
+        if not self._named:
+            return flat(what, arrays, self._shapes[ONLY])
+        if not isinstance(arrays, Mapping):
+            raise BadArgument(f"{what} is a {type(arrays).__name__}; expected a dictionary of arrays, by layer")
+        if arrays.keys() != self._shapes.keys():
+            raise BadArgument(f"{what} has the layers {sorted(arrays)}; expected {sorted(self._shapes)}")
+        parts = [flat(f"{what} {name!r}", arrays[name], shape) for name, shape in self._shapes.items()]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts or [np.zeros(0, np.float32)])
+
+    def _as_given(self, layers: dict[str, Floats]) -> Any:
+        return layers if self._named else layers[ONLY]
 
 
-def handed(array: Any) -> "tuple[Any, int, int]":
-    """A contiguous array of 32-bit floats as the native part takes it."""
-    return array, array.ctypes.data, array.size
-
-
-def _array(what: str, values: Any, shape: "tuple[int, ...]") -> Any:
-    import numpy as np
-
-    array = values if isinstance(values, np.ndarray) else _from_dlpack(what, values)
-    if array.shape != shape:
-        raise BadArgument(f"{what} has the shape {array.shape}; expected {shape}")
-    if array.dtype.kind != "f":
-        raise BadArgument(f"{what} is an array of {array.dtype}; expected floats")
-    return np.ascontiguousarray(array, np.float32).reshape(-1)
-
-
-def _from_dlpack(what: str, values: Any) -> Any:
-    import numpy as np
-
-    if not hasattr(values, "__dlpack__"):
-        raise BadArgument(f"{what} is a {type(values).__name__}; expected an array that speaks DLPack, such as NumPy's")
-    try:
-        return np.from_dlpack(values)
-    except (BufferError, RuntimeError, TypeError) as error:
-        raise BadArgument(f"{what} can't be read: {error}; expected an array in the CPU's memory") from error
-
-
-def _shape(name: str, shape: "Iterable[int]") -> "tuple[int, ...]":
-    try:
-        sides = tuple(int(side) for side in shape)
-    except TypeError as error:
-        raise BadArgument(f"the shape of {name!r} is {shape!r}; expected sides, such as (100, 10)") from error
-    if any(side < 0 for side in sides):
-        raise BadArgument(f"the shape of {name!r} is {sides}; expected no negative sides")
-    return sides
-
-
-def _size(shape: "tuple[int, ...]") -> int:
-    size = 1
-    for side in shape:
-        size *= side
-    return size
+def _bytes(number: int, frame: Any) -> bytes:
+    if isinstance(frame, Frame):
+        return frame.data
+    if not isinstance(frame, (bytes, bytearray, memoryview)):
+        raise BadArgument(f"frame {number} is a {type(frame).__name__}; expected a Frame or its bytes")
+    return bytes(frame)

@@ -10,8 +10,8 @@ class BadArgument(Error, ValueError):
 
 
 class StepSkipped(Error):
-    """A rank could not take part in a step (its gradient holds a NaN, say). All ranks have skipped it together and keep
-    what they had; the next step may follow."""
+    """A step could not be taken: the gradient of a rank, which the message names, holds a NaN, say. Everything is kept
+    as it was, on all ranks together, and the next step may follow."""
 
 
 class RanksDisagree(Error):

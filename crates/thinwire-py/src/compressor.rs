@@ -1,12 +1,14 @@
 //! Gradients to frames and back, without other ranks.
 
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict};
+use thinwire::codec::Frame;
 use thinwire::kernels::Cpu;
 use thinwire::pipeline::{Aggregator, Input};
 use thinwire::{Bucket, method};
 
-use crate::error::OrException;
+use crate::error::{OrException, bad_frame};
 use crate::memory::{Handed, Memory};
 use crate::state;
 
@@ -32,11 +34,13 @@ impl Compressor {
     }
 
     /// One gradient to a frame; with it, how many coordinates were kept and the share of the energy that was sent.
+    /// Without an epoch any warm-up is over.
     fn compress<'py>(
         &mut self,
         py: Python<'py>,
         gradient: Handed,
         weights: Option<Handed>,
+        epoch: Option<f64>,
     ) -> PyResult<(Bound<'py, PyBytes>, usize, f64)> {
         // SAFETY: `python/thinwire` hands over arrays as `Memory` wants them, and waits for this to return.
         let memory = |handed: Handed| unsafe { Memory::new(handed) }.or_exception();
@@ -46,6 +50,7 @@ impl Compressor {
             let mut input =
                 Input { weights: weights.as_ref().map(AsRef::as_ref), ..Input::new(gradient.as_ref()) };
             input.progress.step = self.step;
+            input.progress.epoch = epoch.unwrap_or(input.progress.epoch);
             self.inner.compress(&mut self.cpu, &input, &mut frame)
         });
         let report = report.or_exception()?;
@@ -53,12 +58,15 @@ impl Compressor {
         Ok((PyBytes::new(py, &frame), report.kept, report.gain()))
     }
 
-    /// The sum of the frames times `factor`, written into an array.
-    fn sum(&mut self, py: Python<'_>, frames: Vec<Vec<u8>>, factor: f32, into: Handed) -> PyResult<()> {
+    /// The sum of the frames times `factor`, written into an array. All must be of the step of the first.
+    fn sum(&mut self, py: Python<'_>, frames: Vec<PyBackedBytes>, factor: f32, into: Handed) -> PyResult<()> {
         // SAFETY: as above.
         let mut output = unsafe { Memory::new(into) }.or_exception()?;
-        let frames = frames.iter().map(Vec::as_slice);
-        py.detach(|| self.aggregator.sum(&mut self.cpu, frames, None, factor, output.as_mut())).or_exception()
+        let Some(first) = frames.first() else { return Ok(()) };
+        let step = *Frame::parse(first).map_err(|error| bad_frame(0, error))?.header();
+        let frames = frames.iter().map(|frame| &**frame);
+        py.detach(|| self.aggregator.sum(&mut self.cpu, frames, Some(&step), factor, output.as_mut()))
+            .map_err(|error| bad_frame(self.aggregator.reading(), error))
     }
 
     /// What is kept, as a dictionary with the values of each layer as bytes.

@@ -34,11 +34,20 @@ fn class(error: &Error) -> &'static str {
 
 /// The exception for an error of the engine.
 pub fn exception(error: Error) -> PyErr {
+    make(class(&error), error.to_string())
+}
+
+/// The exception for bytes that are no frame, or none for this place, whatever exactly is wrong with them.
+pub fn bad_frame(number: usize, error: Error) -> PyErr {
+    make("BadFrame", format!("frame {number}: {error}"))
+}
+
+fn make(class: &str, message: String) -> PyErr {
     Python::attach(|py| {
         let made = py
             .import("thinwire.errors")
-            .and_then(|module| module.getattr(class(&error)))
-            .and_then(|class| class.call1((error.to_string(),)));
+            .and_then(|module| module.getattr(class))
+            .and_then(|class| class.call1((message,)));
         made.map_or_else(|failed| failed, PyErr::from_value)
     })
 }

@@ -8,6 +8,7 @@
 //! | [`compressor`] | `Compressor`: gradients to frames and back, without other ranks |
 //! | [`state`] | states as dictionaries |
 //! | [`methods`] | the methods and their parameters |
+//! | [`cost`] | what an exchange costs on a network |
 //! | [`error`] | the engine's errors as exceptions |
 //!
 //! Protocols and methods are the engine's; nothing of them is written here. Addresses that Python hands over are those
@@ -15,6 +16,7 @@
 //! with an underscore.
 
 mod compressor;
+mod cost;
 mod error;
 mod group;
 mod memory;
@@ -32,5 +34,11 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<compressor::Compressor>()?;
     module.add_function(wrap_pyfunction!(group::calls_under_way, module)?)?;
     module.add_function(wrap_pyfunction!(methods::methods, module)?)?;
-    module.add_function(wrap_pyfunction!(methods::describe, module)?)
+    module.add_function(wrap_pyfunction!(methods::describe, module)?)?;
+    module.add_function(wrap_pyfunction!(cost::network_from_text, module)?)?;
+    module.add_function(wrap_pyfunction!(cost::network_from_numbers, module)?)?;
+    module.add_function(wrap_pyfunction!(cost::dense_seconds, module)?)?;
+    module.add_function(wrap_pyfunction!(cost::compressed_seconds, module)?)?;
+    module.add_function(wrap_pyfunction!(cost::best_collective, module)?)?;
+    module.add_function(wrap_pyfunction!(cost::pays, module)?)
 }

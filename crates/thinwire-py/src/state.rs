@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use pyo3::conversion::FromPyObjectOwned;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use thinwire::Error;
 use thinwire::memory::State;
 
 use crate::error::OrException;
@@ -40,23 +42,38 @@ fn layers<'py>(py: Python<'py>, layers: &Layers) -> PyResult<Bound<'py, PyDict>>
 
 /// The state of a dictionary in which every layer is an owner with the address and number of its values.
 pub fn from_dictionary(dictionary: &Bound<'_, PyDict>) -> PyResult<State> {
-    let item = |name: &str| {
-        dictionary.get_item(name)?.ok_or_else(|| pyo3::exceptions::PyKeyError::new_err(name.to_owned()))
-    };
     Ok(State {
-        method: item("method")?.extract()?,
-        step: item("step")?.extract()?,
-        epoch: item("epoch")?.extract()?,
-        rank: item("rank")?.extract()?,
-        ranks: item("ranks")?.extract()?,
-        selectors: item("selectors")?.extract()?,
-        residual: read_layers(item("residual")?)?,
-        momentum: read_layers(item("momentum")?)?,
+        method: entry(dictionary, "method", "a text")?,
+        step: entry(dictionary, "step", "a number of steps")?,
+        epoch: entry(dictionary, "epoch", "a number of epochs")?,
+        rank: entry(dictionary, "rank", "a rank")?,
+        ranks: entry(dictionary, "ranks", "a number of ranks")?,
+        selectors: entry(dictionary, "selectors", "numbers by name, by unit")?,
+        residual: read_layers(entry(dictionary, "residual", "arrays by layer")?)?,
+        momentum: read_layers(entry(dictionary, "momentum", "arrays by layer")?)?,
     })
 }
 
-fn read_layers(handed: Bound<'_, PyAny>) -> PyResult<Layers> {
-    let handed: BTreeMap<String, Handed> = handed.extract()?;
+/// An entry; of another type than it must be, or not there, it is named.
+fn entry<'py, T: FromPyObjectOwned<'py>>(
+    dictionary: &Bound<'py, PyDict>,
+    name: &str,
+    expected: &str,
+) -> PyResult<T> {
+    let found = dictionary.get_item(name)?;
+    if let Some(value) = found.as_ref().and_then(|found| found.extract().ok()) {
+        return Ok(value);
+    }
+    Err(Error::BadState {
+        path: "(in memory)".into(),
+        field: name.into(),
+        found: found.map_or(Ok("missing".into()), |found| found.repr().map(|text| text.to_string()))?,
+        expected: expected.into(),
+    })
+    .or_exception()
+}
+
+fn read_layers(handed: BTreeMap<String, Handed>) -> PyResult<Layers> {
     let read = |(name, values): (String, Handed)| {
         // SAFETY: `python/thinwire` hands over tensors and arrays as `Memory` wants them.
         let memory = unsafe { Memory::new(values) }.or_exception()?;

@@ -38,7 +38,7 @@ impl Aggregator {
     }
 
     /// Which of the frames was read last: after an error, the one it is about.
-    pub(crate) fn reading(&self) -> usize {
+    pub fn reading(&self) -> usize {
         self.reading
     }
 
