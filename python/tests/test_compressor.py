@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+
 import thinwire
 from thinwire import BadArgument, BadFrame, BadState, Compressor, StepSkipped
 

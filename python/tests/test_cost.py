@@ -4,6 +4,7 @@ import math
 import re
 
 import pytest
+
 from thinwire import BadArgument, cost
 
 RESNET50 = {"ranks": 8, "elements": 25_557_032}

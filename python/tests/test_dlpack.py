@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from thinwire import BadArgument, Compressor
 
 torch = pytest.importorskip("torch")

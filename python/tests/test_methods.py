@@ -3,6 +3,7 @@
 import re
 
 import pytest
+
 from thinwire import BadArgument, Error, method_text, methods
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 import thinwire
 from thinwire.__main__ import PROGRAM
 

@@ -52,6 +52,9 @@ def methods() -> list[tuple[str, str, str, dict[str, tuple[str, str]]]]:
 def describe(spec: str) -> tuple[str, bool, float, float, bool]:
     """The shortest text, whether it looks at the weights, its density, its momentum, whether it warms up."""
 
+def calls_under_way() -> int:
+    """Calls into Python from threads of the engine that have not returned."""
+
 def network_from_text(text: str) -> _Link: ...
 def network_from_numbers(gbit: float, ms: float) -> _Link: ...
 def dense_seconds(link: _Link, ranks: int, bytes: float) -> list[tuple[str, float]]: ...

@@ -1,8 +1,8 @@
 """Runs functions on ranks: processes that have met over Gloo and live from test to test.
 
-``run(2, function, 7)`` calls ``function(rank, 7)`` on two ranks at once and returns what they return, in the order of the
-ranks. The functions are found by name, so they stand at the top of a test module. Processes are forked from a server that
-has imported torch once, so a fresh rank costs little; those that a test has harmed are replaced.
+``run(2, function, 7)`` calls ``function(rank, 7)`` on two ranks at once and returns what they return, in the order of
+the ranks. The functions are found by name, so they stand at the top of a test module. Processes are forked from a
+server that has imported torch once, so a fresh rank costs little; those that a test has harmed are replaced.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def run(size: int, function: "Callable[..., Any]", *arguments: Any, deadline: fl
 
 
 def harm(size: int, function: "Callable[..., Any]", *arguments: Any, deadline: float = DEADLINE) -> "list[Any]":
-    """The same on fresh processes that are ended afterwards. What a rank that ended without an answer said is `None`."""
+    """The same on fresh processes that are ended afterwards. A rank that ended without an answer gives `None`."""
     ranks = Ranks(size)
     try:
         ranks.start(function, *arguments)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from ranks import run
+from small import batch, checksum, everything, mlp, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import thinwire
 import thinwire.torch as tw
-from ranks import run
-from small import batch, checksum, everything, mlp, train
 
 
 def _scaled_step(ddp: Any, scaler: Any, optimizer: Any, rank: int, step: int, factor: float = 1.0) -> None:

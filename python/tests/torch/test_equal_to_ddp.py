@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from ranks import run
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import thinwire.torch as tw
-from ranks import run
 
 
 class Tied(nn.Module):
@@ -65,7 +65,12 @@ CASES: "dict[str, tuple[str, dict[str, Any], torch.dtype, Any]]" = {
     "many buckets": ("mlp", {"bucket_cap_mb": 0.001}, torch.float32, None),
     "bucket views": ("mlp", {"bucket_cap_mb": 0.001, "gradient_as_bucket_view": True}, torch.float32, None),
     "static graph": ("mlp", {"static_graph": True, "bucket_cap_mb": 0.001}, torch.float32, None),
-    "unused on rank 1": ("branches", {"find_unused_parameters": True, "bucket_cap_mb": 0.0003}, torch.float32, {1: {1}}),
+    "unused on rank 1": (
+        "branches",
+        {"find_unused_parameters": True, "bucket_cap_mb": 0.0003},
+        torch.float32,
+        {1: {1}},
+    ),
     "unused on all": ("branches", {"find_unused_parameters": True}, torch.float32, {0: {1}, 1: {1}, 2: {1}, 3: {1}}),
     "unused, static graph": ("branches", {"find_unused_parameters": True, "static_graph": True}, torch.float32, {}),
     "tied and frozen": ("tied", {}, torch.float32, None),
@@ -114,7 +119,10 @@ def compare(rank: int, cases: "list[str]", method: "dict[str, Any]", accumulate:
                 assert (gradient is None) == (mine[name] is None), where
                 if gradient is not None:
                     assert mine[name].dtype == gradient.dtype
-                    torch.testing.assert_close(mine[name], gradient, rtol=close[0], atol=close[1], msg=lambda m: f"{where}: {m}")
+                    rtol, atol = close
+                    torch.testing.assert_close(
+                        mine[name], gradient, rtol=rtol, atol=atol, msg=lambda m: f"{where}: {m}"
+                    )
 
 
 @pytest.mark.parametrize("method", ["dense", "topk", "redsync", "ar-topk"])
@@ -128,7 +136,8 @@ def test_four_ranks() -> None:
 
 
 def test_gradient_accumulation() -> None:
-    run(2, compare, ["plain", "many buckets", "bucket views", "tied and frozen"], {"method": "topk", "density": 1.0}, True)
+    cases = ["plain", "many buckets", "bucket views", "tied and frozen"]
+    run(2, compare, cases, {"method": "topk", "density": 1.0}, True)
 
 
 def overlapped(rank: int) -> "list[int]":

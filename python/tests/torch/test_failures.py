@@ -10,12 +10,12 @@ from typing import Any, Callable
 
 import pytest
 import torch
+from ranks import Ranks, harm, run
+from small import everything, mlp, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import thinwire.torch as tw
-from ranks import Ranks, harm, run
-from small import everything, mlp, train
 
 TIMEOUT = 5
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from ranks import run
+from small import batch, checksum, everything, mlp
 from torch import nn
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 import thinwire.torch as tw
-from ranks import run
-from small import batch, checksum, everything, mlp
 
 
 def uneven(rank: int, mean: str, method: str, options: "dict[str, Any]") -> "list[int]":

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from ranks import run
+from small import batch, checksum, everything, mlp, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import thinwire.torch as tw
-from ranks import run
-from small import batch, checksum, everything, mlp, train
 
 
 class Mixed(nn.Module):

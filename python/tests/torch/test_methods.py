@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
+from ranks import run
+from small import checksum, everything, mlp, train
 from torch.nn.parallel import DistributedDataParallel
 
 import thinwire
 import thinwire.torch as tw
-from ranks import run
-from small import checksum, everything, mlp, train
 
 METHODS = [name for name in thinwire.methods() if name != "auto"]
 
@@ -42,7 +42,7 @@ def test_replicas_are_equal_on_four_ranks() -> None:
 
 
 def flows(rank: int, method: str) -> "list[dict[str, torch.Tensor]]":
-    """Gradient of this rank, mean, residual before and after a step; the third one, so that something was kept before."""
+    """Gradient of this rank, mean, residual before and after the third step, so that something was kept before."""
     model = mlp()
     ddp = DistributedDataParallel(model, bucket_cap_mb=0.002)
     sync = tw.compress(ddp, method, **everything(method))

@@ -7,12 +7,12 @@ import warnings
 from typing import Any
 
 import torch
+from ranks import run
+from small import everything, mlp, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import thinwire.torch as tw
-from ranks import run
-from small import everything, mlp, train
 
 
 def momentum(rank: int) -> "dict[str, list[str]]":

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from ranks import run
+from small import checksum, everything, mlp, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import thinwire
 import thinwire.torch as tw
-from ranks import run
-from small import checksum, everything, mlp, train
 
 RESUMED = ["redsync", "topk", "gaussian-k", "ar-topk", "dgc:momentum=0.9", "iwp"]
 

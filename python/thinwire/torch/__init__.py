@@ -12,6 +12,11 @@ One line after DDP::
 ``docs/pytorch.md`` says which method suits which network, what it costs, and how to save and go on.
 """
 
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as missing:
+    raise ImportError("thinwire.torch needs PyTorch 2.4 or later: pip install torch") from missing
+
 from thinwire.torch._ddp import HookState, compress, hook
 from thinwire.torch._loop import Synchronizer
 from thinwire.torch._report import Report

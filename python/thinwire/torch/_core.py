@@ -195,7 +195,7 @@ class Core:
         self._samples = float(samples)
 
     def set_density(self, density: Optional[float]) -> None:
-        """Sets another density from the next step on, or with ``None`` the method's own again. The same on all ranks."""
+        """Sets another density from the next step on; with ``None`` the method's own again. The same on all ranks."""
         if density is not None and not 0 < density <= 1:
             raise BadArgument(f"density is {density!r}; expected a number above 0 and up to 1")
         self._density = density
@@ -217,8 +217,8 @@ class Core:
         A run that goes on from it has the same bits, as long as its buckets are the same. DDP makes others in the first
         step after a start, which matters where a method looks at more than one layer at a time.
 
-        With ``all_ranks=True``, which all ranks must call together: a list of everybody's on rank 0, and ``None`` on the
-        others. That sends a whole residual from every rank to rank 0.
+        With ``all_ranks=True``, which all ranks must call together: a list of everybody's on rank 0, and ``None`` on
+        the others. That sends a whole residual from every rank to rank 0.
         """
         return self._engine.save_all() if all_ranks else self._engine.save()
 

@@ -34,7 +34,8 @@ class HookState(Core):
             settings.setdefault("process_group", model.process_group)
             ignored = model.parameters_to_ignore
             model = model.module
-        names = {} if model is None else {p: name for name, p in model.named_parameters() if name not in ignored}
+        trained = () if model is None else model.named_parameters()
+        names: "dict[torch.Tensor, str]" = {p: name for name, p in trained if name not in ignored}
         super().__init__(names, method, density, **settings)
         self._futures: "list[torch.futures.Future[torch.Tensor]]" = []
         self._weights: "dict[int, torch.Tensor]" = {}
@@ -107,7 +108,7 @@ def _raise_after_backward(error: Exception) -> None:
 
 
 # DDP looks at the annotations: they must be the types and not their names.
-def hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
     """A communication hook: ``ddp.register_comm_hook(tw.HookState(model, method="redsync"), tw.hook)``."""
     return state.on_bucket(bucket)
 

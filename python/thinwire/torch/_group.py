@@ -89,7 +89,8 @@ class TorchGroup:
         """The messages of all ranks, which must be of the same length, above 0."""
         everything = torch.empty(len(mine) * self.size, dtype=torch.uint8)
         self._gather(torch.frombuffer(bytearray(mine), dtype=torch.uint8), everything)
-        return [bytes(part.tolist()) for part in everything.split(len(mine))]
+        joined = bytes(everything.tolist())
+        return [joined[start : start + len(mine)] for start in range(0, len(joined), len(mine))]
 
     def abandon(self, reason: str) -> None:
         """Gives the group up, and tells the others why."""
@@ -179,9 +180,9 @@ def _finished(work: Any) -> bool:
 
 
 def _keep_forever(*objects: Any) -> None:
-    """Never destroys these. A process group whose work is under way waits in its destructor until the other ranks answer
-    or the timeout is over, so that a process that was interrupted would not end; and its threads still write into the
-    memory of the work."""
+    """Never destroys these. A process group whose work is under way waits in its destructor until the other ranks
+    answer or the timeout is over, so that a process that was interrupted would not end; and its threads still write
+    into the memory of the work."""
     for held in objects:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
 

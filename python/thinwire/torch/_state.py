@@ -120,7 +120,8 @@ def share(states: "Sequence[dict[str, Any]]", rank: int, ranks: int) -> "dict[st
     numbers = [state["rank"] for state in ordered]
     before = ordered[0]["ranks"] if ordered else 0
     if not ordered or numbers != list(range(before)):
-        raise BadState(f"the states are those of ranks {numbers}; expected one of each of the {before} ranks of the run")
+        expected = f"one of each of the {before} ranks of the run"
+        raise BadState(f"the states are those of ranks {numbers}; expected {expected}")
     for state in ordered:
         for field in ("method", "step", "ranks"):
             if state[field] != ordered[0][field]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import torch.distributed as dist
 
@@ -18,7 +19,8 @@ class Words:
     """
 
     def __init__(self, meeting: str, rank: int, size: int) -> None:
-        store = dist.distributed_c10d._get_default_store()
+        # torch knows stores that can be cloned, its types do not.
+        store: Any = dist.distributed_c10d._get_default_store()
         try:
             # A connection of its own: another thread may wait on the first one for long.
             self._store = store.clone()
