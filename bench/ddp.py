@@ -91,9 +91,16 @@ def measure(options: argparse.Namespace) -> dict:
         "parameters": parameters,
         "batch": options.batch,
         "torch": torch.__version__,
+        "held_bytes": held_bytes(),
         "peak_bytes": peak,
         "ways": rows,
     }
+
+
+def held_bytes() -> int:
+    """The memory of this process."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
 
 
 def table(outcome: dict) -> str:
@@ -108,24 +115,28 @@ def table(outcome: dict) -> str:
 
 
 def memory(options: argparse.Namespace) -> dict:
-    """The peak memory of each way in processes of its own, against that of plain DDP."""
+    """The memory of each way in processes of its own, after some steps and at its peak, against that of plain DDP."""
     rows = {}
     for way in options.ways:
         command = [sys.executable, __file__, "--link", "loopback", "--ways", way, "--rounds", "1", "--steps", "5", "--json"]
         outcome = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-        rows[way] = {"peak_bytes": outcome["peak_bytes"], "report": outcome["ways"][way].get("report")}
+        rows[way] = {name: outcome[name] for name in ("held_bytes", "peak_bytes")}
+        rows[way]["report"] = outcome["ways"][way].get("report")
     gradient = 4 * outcome["parameters"]
     for row in rows.values():
-        row["beyond_ddp_in_gradients"] = (row["peak_bytes"] - rows["ddp"]["peak_bytes"]) / gradient
+        for name in ("held", "peak"):
+            beyond = row[f"{name}_bytes"] - rows["ddp"][f"{name}_bytes"]
+            row[f"{name}_beyond_ddp_in_gradients"] = beyond / gradient
     return {"parameters": outcome["parameters"], "gradient_bytes": gradient, "ways": rows}
 
 
 def memory_table(outcome: dict) -> str:
-    lines = [f"{'way':12}{'peak MB':>10}{'beyond DDP, in gradients':>27}{'engine: residual + work space':>32}"]
+    lines = [f"{'way':12}{'MB':>8}{'peak':>8}{'beyond DDP, in gradients':>27}{'peak':>8}{'residual + work space':>26}"]
     for way, row in outcome["ways"].items():
         report = row["report"]
         held = f"{report['residual_bytes'] / 1e6:.1f} + {report['workspace_bytes'] / 1e6:.1f} MB" if report else ""
-        lines.append(f"{way:12}{row['peak_bytes'] / 1e6:10.0f}{row['beyond_ddp_in_gradients']:27.2f}{held:>32}")
+        beyond = f"{row['held_beyond_ddp_in_gradients']:27.2f}{row['peak_beyond_ddp_in_gradients']:8.2f}"
+        lines.append(f"{way:12}{row['held_bytes'] / 1e6:8.0f}{row['peak_bytes'] / 1e6:8.0f}{beyond}{held:>26}")
     return "\n".join(lines)
 
 

@@ -53,14 +53,21 @@ impl Synchronizer {
         by_samples: bool,
         check_first: bool,
     ) -> PyResult<Synchronizer> {
-        let buckets = layers.into_iter().enumerate().map(|(id, layers)| Bucket::new(id as u32, layers));
-        let layout =
-            buckets.collect::<thinwire::Result<Vec<Bucket>>>().and_then(Layout::new).or_exception()?;
+        let layout = layout(layers)?;
         let mean = if by_samples { Mean::OfSamples } else { Mean::OfRanks };
         let options = Options { threads, check_replicas_every, mean, check_first, ..Options::default() };
         let group = EvenGroup::new(Torch::new(group)?);
         let made = py.detach(|| thinwire::Synchronizer::with_buffers(group, method, layout, options));
         Ok(Synchronizer { inner: Some(made.or_exception()?), under_way: false, lost: false })
+    }
+
+    /// Goes on with other buckets of the same layers.
+    fn relayout(&mut self, py: Python<'_>, layers: Vec<Layers>) -> PyResult<()> {
+        let layout = layout(layers)?;
+        self.inner()?;
+        let Some(inner) = self.inner.take() else { return Ok(()) };
+        self.inner = Some(py.detach(|| inner.relayout(layout)).or_exception()?);
+        Ok(())
     }
 
     /// Hands over the gradient of a bucket, to travel in the background.
@@ -169,6 +176,11 @@ impl Drop for Synchronizer {
             Python::attach(|py| py.detach(|| drop(inner)));
         }
     }
+}
+
+fn layout(layers: Vec<Layers>) -> PyResult<Layout> {
+    let buckets = layers.into_iter().enumerate().map(|(id, layers)| Bucket::new(id as u32, layers));
+    buckets.collect::<thinwire::Result<Vec<Bucket>>>().and_then(Layout::new).or_exception()
 }
 
 fn report<'py>(py: Python<'py>, report: &StepReport) -> PyResult<Bound<'py, PyDict>> {

@@ -202,6 +202,45 @@ fn a_restored_run_goes_on_with_the_same_bits() {
 }
 
 #[test]
+fn other_buckets_of_the_same_layers_go_on_where_the_first_were() {
+    let layers = [("a", vec![40, 10]), ("b", vec![7]), ("c", vec![300]), ("d", vec![5, 5])];
+    let buckets = |bytes| Layout::by_size(layers.iter().cloned(), bytes).unwrap();
+    let (few, many) = (buckets(100_000), buckets(100));
+    assert_ne!(few.buckets().len(), many.buckets().len());
+    // Layer by layer, so that the buckets make no difference.
+    for method in ["topk:density=0.05,scope=layer,momentum=0.9", "redsync:density=0.05,dense_up_to=30"] {
+        let run = |change: bool| {
+            Local::run(3, |group| {
+                let rank = group.rank() as u64;
+                let mut synchronizer = Synchronizer::new(group, method, few.clone()).unwrap();
+                for step in 0..6 {
+                    let layout = if change && step >= 3 { &many } else { &few };
+                    if change && step == 3 {
+                        synchronizer = synchronizer.relayout(many.clone()).unwrap();
+                        assert_eq!(synchronizer.next_step(), 3);
+                    }
+                    let whole = noise(few.len(), 10 * step + rank);
+                    let mut rest = &whole[..];
+                    for (number, bucket) in layout.buckets().iter().enumerate() {
+                        let (mine, others) = rest.split_at(bucket.len());
+                        synchronizer.submit(number, mine.to_vec(), None).unwrap();
+                        rest = others;
+                    }
+                    synchronizer.wait().unwrap();
+                }
+                synchronizer.save().unwrap()
+            })
+        };
+        assert!(run(true) == run(false), "{method}");
+    }
+    let error = Local::run(2, |group| {
+        let synchronizer = Synchronizer::new(group, "topk", few.clone()).unwrap();
+        synchronizer.relayout(Bucket::single("a", 400).unwrap()).unwrap_err().to_string()
+    });
+    assert!(error[0].contains("the 4 layers there are"), "{error:?}");
+}
+
+#[test]
 fn a_state_that_does_not_fit_changes_nothing() {
     let results = Local::run(1, |group| {
         let layout = Layout::by_size([("a", vec![100]), ("b", vec![50])], 1).unwrap();

@@ -65,15 +65,22 @@ class Engine:
         group = self.connect()
         group.check()
         agree(group, {f"bucket {place}": bucket.told() for place, bucket in enumerate(buckets)})
-        state = self._pending or self._saved()
-        self.native = None
-        self.layout = [bucket.layers for bucket in buckets]
+        layout = [bucket.layers for bucket in buckets]
+        # DDP's second buckets hold the same layers as its first: what was kept moves over without a copy.
+        moves = self.native is not None and _by_name(layout) == _by_name(self.layout)
+        state = None if moves else self._pending or self._saved()
+        self.layout = layout
+        layers = [[(layer.name, layer.shape) for layer in layers] for layers in layout]
         settings = self._settings
         try:
+            if self.native is not None and moves:
+                self.native.relayout(layers)
+                return
+            self.native = None
             self.native = _native.Synchronizer(
                 group,
                 settings.method,
-                [[(layer.name, layer.shape) for layer in layers] for layers in self.layout],
+                layers,
                 threads=settings.threads or torch.get_num_threads(),
                 check_replicas_every=settings.check_replicas_every,
                 by_samples=settings.by_samples,
@@ -119,12 +126,13 @@ class Engine:
             return
         if not state["residual"]:
             state = {**self.save(), "step": state["step"], "epoch": state["epoch"]}
-        self.native.restore(_state.for_engine(state, self._layers()))
+        self.native.restore(_state.for_engine(state, _by_name(self.layout)))
 
     def _saved(self) -> Optional["dict[str, Any]"]:
         if self.native is None:
             return None
-        return _state.to_tensors(self.native.save(), self._layers())
+        return _state.to_tensors(self.native.save(), _by_name(self.layout))
 
-    def _layers(self) -> "dict[str, Layer]":
-        return {layer.name: layer for layers in self.layout for layer in layers}
+
+def _by_name(layout: "list[list[Layer]]") -> "dict[str, Layer]":
+    return {layer.name: layer for layers in layout for layer in layers}

@@ -99,6 +99,10 @@ impl Lane {
         &mut self.compressor
     }
 
+    pub fn into_compressor(self) -> Compressor {
+        self.compressor
+    }
+
     /// What the step came to, and how long its bytes were under way.
     pub fn report(&self) -> (&Report, Duration) {
         (&self.report, self.exchange_time)

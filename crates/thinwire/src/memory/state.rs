@@ -65,6 +65,14 @@ impl State {
         })
     }
 
+    /// Takes the layers and units of another bucket in.
+    pub(crate) fn extend(&mut self, other: State) {
+        self.method = other.method;
+        self.residual.extend(other.residual);
+        self.momentum.extend(other.momentum);
+        self.selectors.extend(other.selectors);
+    }
+
     /// Reads a state; a file that is damaged or of another kind is an error that names it.
     pub fn read(path: &Path) -> Result<State> {
         let name = path.display().to_string();

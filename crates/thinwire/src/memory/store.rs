@@ -67,20 +67,34 @@ impl Memory {
         }
     }
 
+    /// The same, but what was written does not stay here, so that it is never there twice.
+    pub fn move_to(mut self, bucket: &Bucket, state: &mut State) {
+        if self.update == Update::Replace {
+            return;
+        }
+        for layer in bucket.layers().iter().rev() {
+            for (vector, into) in
+                [(&mut self.residual, &mut state.residual), (&mut self.momentum, &mut state.momentum)]
+            {
+                if vector.get(layer.range()).is_some() {
+                    into.insert(layer.name().to_owned(), vector.split_off(layer.range().start));
+                    vector.shrink_to_fit();
+                }
+            }
+        }
+    }
+
     /// Takes the layers of `bucket` out of `state`. All of them must be there, with their lengths; otherwise
     /// nothing is changed.
     pub fn restore(&mut self, bucket: &Bucket, state: &State) -> Result<()> {
         if self.update == Update::Replace {
             return Ok(());
         }
-        let mut new = self.clone();
-        for layer in bucket.layers() {
-            let vectors = [
-                ("residual", &mut new.residual, &state.residual),
-                ("momentum", &mut new.momentum, &state.momentum),
-            ];
-            for (kind, vector, saved) in vectors {
-                let Some(values) = vector.get_mut(layer.range()) else { continue };
+        // Looked at before anything is touched; a copy to fall back on would double the memory.
+        for (kind, own, saved) in
+            [("residual", &self.residual, &state.residual), ("momentum", &self.momentum, &state.momentum)]
+        {
+            for layer in bucket.layers().iter().filter(|layer| own.get(layer.range()).is_some()) {
                 let found = saved.get(layer.name());
                 if found.is_none_or(|found| found.len() != layer.len()) {
                     return Err(Error::BadState {
@@ -90,10 +104,15 @@ impl Memory {
                         expected: format!("{} elements", layer.len()),
                     });
                 }
-                values.copy_from_slice(&saved[layer.name()]);
             }
         }
-        *self = new;
+        for (own, saved) in [(&mut self.residual, &state.residual), (&mut self.momentum, &state.momentum)] {
+            for layer in bucket.layers() {
+                if let Some(values) = own.get_mut(layer.range()) {
+                    values.copy_from_slice(&saved[layer.name()]);
+                }
+            }
+        }
         Ok(())
     }
 }

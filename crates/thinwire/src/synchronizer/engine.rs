@@ -1,5 +1,6 @@
 //! One step of all buckets: travel in order, then settle together or not at all.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::layout::Layout;
@@ -11,7 +12,7 @@ use crate::group::{Algorithm, Gathered, Group, Mark, Traffic};
 use crate::kernels::{Cpu, Kernels};
 use crate::memory::{Progress, State};
 use crate::pipeline::{Report, non_finite, norm_of_huge};
-use crate::{Error, Result, method};
+use crate::{Bucket, Error, Result, method};
 
 /// Everything a rank needs to take part in steps.
 pub(super) struct Engine {
@@ -44,12 +45,7 @@ impl Engine {
         let buckets = layout.buckets().iter();
         let lanes = buckets.map(|bucket| Lane::new(method::parse(spec)?, bucket.clone()));
         let lanes = lanes.collect::<Result<Vec<Lane>>>()?;
-        let told = [
-            ("the method", recipe.spec.clone()),
-            ("the layout of buckets and layers", format!("{:08x}", layout.digest())),
-            ("the options", options.shared()),
-        ];
-        let plan = agree_on(group.as_mut(), &told)?;
+        let plan = agree_on(group.as_mut(), &told(&recipe.spec, layout, &options))?;
         Ok(Engine {
             group,
             cpu: Cpu::new(options.threads),
@@ -60,6 +56,41 @@ impl Engine {
             progress: Progress::default(),
             samples: 1.0,
         })
+    }
+
+    /// Takes other buckets for the same layers. What is kept moves layer by layer, so that it is never there twice.
+    pub fn relayout(&mut self, layout: &Layout) -> Result<()> {
+        let lengths = |buckets: &mut dyn Iterator<Item = &Bucket>| -> BTreeMap<String, usize> {
+            let layers = buckets.flat_map(Bucket::layers);
+            layers.map(|layer| (layer.name().to_owned(), layer.len())).collect()
+        };
+        let before = lengths(&mut self.lanes.iter().map(|lane| lane.compressor().bucket()));
+        let after = lengths(&mut layout.buckets().iter());
+        if before != after {
+            return Err(Error::BadSetting {
+                name: "the new layout".into(),
+                found: format!("{} layers, {} elements", after.len(), layout.len()),
+                expected: format!("the {} layers there are, with their lengths", before.len()),
+            });
+        }
+        let Some(spec) = self.lanes.first().map(|lane| lane.compressor().recipe().spec.clone()) else {
+            return Ok(());
+        };
+        self.plan = agree_on(self.group.as_mut(), &told(&spec, layout, &self.options))?;
+        let mut state = State::default();
+        for lane in self.lanes.drain(..) {
+            state.extend(lane.into_compressor().into_state());
+        }
+        for bucket in layout.buckets() {
+            let mut lane = Lane::new(method::parse(&spec)?, bucket.clone())?;
+            lane.compressor_mut().restore(&state)?;
+            for layer in bucket.layers() {
+                state.residual.remove(layer.name());
+                state.momentum.remove(layer.name());
+            }
+            self.lanes.push(lane);
+        }
+        Ok(())
     }
 
     pub fn buckets(&self) -> usize {
@@ -273,11 +304,7 @@ impl Engine {
             ..State::default()
         };
         for lane in &self.lanes {
-            let part = lane.compressor().save();
-            whole.method = part.method;
-            whole.residual.extend(part.residual);
-            whole.momentum.extend(part.momentum);
-            whole.selectors.extend(part.selectors);
+            whole.extend(lane.compressor().save());
         }
         whole
     }
@@ -308,6 +335,15 @@ impl Engine {
     fn restore_lanes(&mut self, state: &State) -> Result<()> {
         self.lanes.iter_mut().try_for_each(|lane| lane.compressor_mut().restore(state))
     }
+}
+
+/// What must be the same on all ranks.
+fn told(spec: &str, layout: &Layout, options: &Options) -> [(&'static str, String); 3] {
+    [
+        ("the method", spec.to_owned()),
+        ("the layout of buckets and layers", format!("{:08x}", layout.digest())),
+        ("the options", options.shared()),
+    ]
 }
 
 /// Compares what the ranks were told; gives a number for it, to be carried by every message.

@@ -174,6 +174,21 @@ impl<Buffer: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Synchronizer<Buffer> 
         Ok(Synchronizer { shared, worker: None, rank, size, buckets, step: 0, returned: Vec::new() })
     }
 
+    /// Goes on with other buckets of the same layers, with what was kept and all else. All ranks do it together. After
+    /// an error nothing is left to go on with.
+    pub fn relayout(self, layout: impl Into<Layout>) -> Result<Self> {
+        self.check_idle()?;
+        let (rank, size, shared) = (self.rank, self.size, self.shared.clone());
+        // Ends the thread, which holds the engine too.
+        drop(self);
+        let shared = Arc::into_inner(shared).ok_or_else(worker_gone)?;
+        let mut engine = shared.engine.into_inner().unwrap_or_else(PoisonError::into_inner);
+        engine.relayout(&layout.into())?;
+        let (buckets, step) = (engine.buckets(), engine.progress.step);
+        let shared = Arc::new(Shared { engine: Mutex::new(engine), queue: Queue::new(buckets) });
+        Ok(Synchronizer { shared, worker: None, rank, size, buckets, step, returned: Vec::new() })
+    }
+
     /// This rank.
     pub fn rank(&self) -> usize {
         self.rank

@@ -144,8 +144,21 @@ impl Compressor {
 
     /// Everything that must be saved for a run to go on with the same bits.
     pub fn save(&self) -> State {
-        let mut state = State { method: self.recipe.spec.clone(), ..State::default() };
+        let mut state = self.save_selectors();
         self.memory.save(&self.bucket, &mut state);
+        state
+    }
+
+    /// The same, for the end of the compressor: what was kept is never there twice.
+    pub(crate) fn into_state(self) -> State {
+        let mut state = self.save_selectors();
+        self.memory.move_to(&self.bucket, &mut state);
+        state
+    }
+
+    /// The part of it without residual and momentum.
+    fn save_selectors(&self) -> State {
+        let mut state = State { method: self.recipe.spec.clone(), ..State::default() };
         for unit in &self.units {
             let remembered = unit.selector.state().into_iter().map(|(name, value)| (name.to_owned(), value));
             state.selectors.insert(unit.name.clone(), remembered.collect());
