@@ -1,7 +1,7 @@
 """A DDP step with thinwire, with PyTorch's own hooks and without.
 
-24 layers Linear(1024), 25.2 M parameters. Every way has a model of its own; all of them take turns, a few steps each, so
-that they meet the machine in the same moods. Ranks meet at a barrier before a step; its time is that of the slowest
+24 layers Linear(1024), 25.2 M parameters. Every way has a model of its own; all of them take turns, a few steps each,
+so that they meet the machine in the same moods. Ranks meet at a barrier before a step; its time is that of the slowest
 rank. The figure is the median over all steps.
 """
 
@@ -76,7 +76,8 @@ def measure(options: argparse.Namespace) -> dict:
                 print(f"round {number} of {options.rounds}: {way} {statistics.median(taken):.1f} ms", file=sys.stderr)
     rows = {}
     for way, taken in times.items():
-        rows[way] = {"p50_ms": statistics.median(taken), "least_ms": min(taken), "most_ms": max(taken), "steps": len(taken)}
+        rows[way] = {"p50_ms": statistics.median(taken), "least_ms": min(taken), "most_ms": max(taken)}
+        rows[way]["steps"] = len(taken)
         state = models[way][1]
         if isinstance(state, tw.HookState):
             rows[way]["report"] = state.report().as_dict()
@@ -118,7 +119,7 @@ def memory(options: argparse.Namespace) -> dict:
     """The memory of each way in processes of its own, after some steps and at its peak, against that of plain DDP."""
     rows = {}
     for way in options.ways:
-        command = [sys.executable, __file__, "--link", "loopback", "--ways", way, "--rounds", "1", "--steps", "5", "--json"]
+        command = [sys.executable, __file__, "--ways", way, "--rounds", "1", "--steps", "5", "--json"]
         outcome = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
         rows[way] = {name: outcome[name] for name in ("held_bytes", "peak_bytes")}
         rows[way]["report"] = outcome["ways"][way].get("report")
@@ -149,8 +150,8 @@ def spawn() -> int:
         port = probe.getsockname()[1]
     ranks = []
     for rank in range(2):
-        place = {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo"}
-        environment = os.environ | {name: str(value) for name, value in place.items()}
+        place = {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        environment = os.environ | {name: str(value) for name, value in place.items()} | {"GLOO_SOCKET_IFNAME": "lo"}
         ranks.append(subprocess.Popen([sys.executable, *sys.argv], env=environment))
     return max(rank.wait() for rank in ranks)
 

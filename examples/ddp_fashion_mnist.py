@@ -54,7 +54,7 @@ def parse():
 def main():
     arguments = parse()
     dist.init_process_group("gloo")
-    rank, ranks = dist.get_rank(), dist.get_world_size()
+    rank = dist.get_rank()
     torch.manual_seed(arguments.seed)
     training, test = fashion_mnist.load(arguments)
     sampler = DistributedSampler(training, seed=arguments.seed, drop_last=True)

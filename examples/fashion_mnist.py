@@ -67,6 +67,7 @@ def count_right(model, dataset, rank=0, ranks=1):
     """How many of this rank's share of the samples the model names rightly, as a tensor that can be summed."""
     images, labels = (tensor[rank::ranks] for tensor in dataset.tensors)
     model.eval()
-    right = sum((model(i).argmax(1) == l).sum() for i, l in zip(images.split(500), labels.split(500)))
+    pieces = zip(images.split(500), labels.split(500))
+    right = sum((model(piece).argmax(1) == wanted).sum() for piece, wanted in pieces)
     model.train()
     return torch.as_tensor(right)
