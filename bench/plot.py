@@ -44,7 +44,8 @@ def draw(title: str, below: str, tick: int, named: list[tuple[str, float, str, s
     scale = (WIDTH - LEFT - RIGHT) / longest
     height = TOP + ROW * len(named) + 40
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="14">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}"'
+        ' font-family="sans-serif" font-size="14">',
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
         f'<text x="20" y="28" font-size="17" font-weight="bold">{escape(title)}</text>',
         f'<text x="20" y="50" fill="#555">{escape(below)}</text>',

@@ -66,7 +66,8 @@ def main() -> None:
                 "times_faster": round(theirs / exact["median_ms"], 1),
             }
         )
-        print("{threads} threads: torch {torch_ms} ms, thinwire {thinwire_ms} ms: {times_faster} times faster".format(**rows[-1]))
+        words = "{threads} threads: torch {torch_ms} ms, thinwire {thinwire_ms} ms: {times_faster} times faster"
+        print(words.format(**rows[-1]))
     result = {"torch": torch.__version__, "elements": arguments.elements, "density": arguments.density, "rows": rows}
     if arguments.output:
         with open(arguments.output, "w") as file:

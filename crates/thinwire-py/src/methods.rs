@@ -22,14 +22,14 @@ pub fn methods(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
     Ok(list)
 }
 
-/// What a method given as text comes to: its shortest text, whether it looks at the weights, its density, its momentum,
+/// What a method given as text comes to: its shortest text, whether it looks at the weights, its momentum,
 /// and whether its density changes with the epochs.
 #[pyfunction]
-pub fn describe(spec: &str) -> PyResult<(String, bool, f64, f32, bool)> {
+pub fn describe(spec: &str) -> PyResult<(String, bool, f32, bool)> {
     let recipe = parse(spec).or_exception()?;
     let momentum = match recipe.momentum {
         Momentum::Off => 0.0,
         Momentum::HeavyBall(momentum) | Momentum::Nesterov(momentum) => momentum,
     };
-    Ok((recipe.spec.clone(), recipe.needs_weights(), recipe.density, momentum, recipe.warmup != Warmup::None))
+    Ok((recipe.spec.clone(), recipe.needs_weights(), momentum, recipe.warmup != Warmup::None))
 }

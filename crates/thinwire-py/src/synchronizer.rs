@@ -26,13 +26,14 @@ pub struct Synchronizer {
     /// is left to itself.
     inner: Option<thinwire::Synchronizer<Memory>>,
     under_way: bool,
-    /// After that, torch may still be busy with a collective that failed: its memory is never given back.
-    lost: bool,
+    /// Why the group was lost. After that, torch may still be busy with a collective that failed: its memory is never
+    /// given back.
+    lost: Option<String>,
 }
 
 impl Synchronizer {
     fn inner(&mut self) -> PyResult<&mut thinwire::Synchronizer<Memory>> {
-        let reason = "a step was interrupted; make a new synchronizer".to_owned();
+        let reason = self.lost.clone().unwrap_or_else(|| "it was closed".into());
         self.inner.as_mut().ok_or_else(|| exception(Error::GroupLost { reason }))
     }
 }
@@ -58,7 +59,7 @@ impl Synchronizer {
         let options = Options { threads, check_replicas_every, mean, check_first, ..Options::default() };
         let group = EvenGroup::new(Torch::new(group)?);
         let made = py.detach(|| thinwire::Synchronizer::with_buffers(group, method, layout, options));
-        Ok(Synchronizer { inner: Some(made.or_exception()?), under_way: false, lost: false })
+        Ok(Synchronizer { inner: Some(made.or_exception()?), under_way: false, lost: None })
     }
 
     /// Goes on with other buckets of the same layers.
@@ -95,7 +96,7 @@ impl Synchronizer {
             match py.detach(|| inner.wait_for(BETWEEN_SIGNALS)) {
                 Ok(None) => {
                     if let Err(interrupt) = py.check_signals() {
-                        self.give_up();
+                        self.give_up("a step was interrupted");
                         return Err(interrupt);
                     }
                 }
@@ -107,7 +108,7 @@ impl Synchronizer {
                     let returned = inner.returned();
                     if !matches!(error, Error::Skipped { .. } | Error::ReplicasDiffer { .. }) {
                         forget(returned);
-                        self.lost = true;
+                        self.lost = Some(error.to_string());
                     }
                     break Err(error);
                 }
@@ -118,8 +119,9 @@ impl Synchronizer {
     }
 
     /// Leaves a step that is under way, with everything else, to itself.
-    fn give_up(&mut self) {
-        if self.under_way || self.lost {
+    fn give_up(&mut self, reason: &str) {
+        if self.under_way || self.lost.is_some() {
+            self.lost.get_or_insert_with(|| reason.to_owned());
             forget(self.inner.take());
         }
     }
@@ -170,7 +172,7 @@ impl Synchronizer {
 
 impl Drop for Synchronizer {
     fn drop(&mut self) {
-        self.give_up();
+        self.give_up("it was dropped");
         if let Some(inner) = self.inner.take() {
             // The thread is idle and ends at once, but it may want the GIL on its way.
             Python::attach(|py| py.detach(|| drop(inner)));
@@ -187,16 +189,10 @@ fn report<'py>(py: Python<'py>, report: &StepReport) -> PyResult<Bound<'py, PyDi
     let (compression, times) = (&report.compression, &report.times);
     let dictionary = PyDict::new(py);
     for (name, count) in [
-        ("step", report.step),
         ("elements", compression.elements as u64),
         ("dense", compression.dense as u64),
         ("asked", compression.asked as u64),
         ("kept", compression.kept as u64),
-        ("values", compression.values as u64),
-        ("index_bytes", compression.index_bytes as u64),
-        ("value_bytes", compression.value_bytes as u64),
-        ("frame_bytes", compression.frame_bytes as u64),
-        ("clipped", compression.clipped as u64),
         ("sent", report.traffic.sent),
         ("received", report.traffic.received),
     ] {
@@ -210,10 +206,8 @@ fn report<'py>(py: Python<'py>, report: &StepReport) -> PyResult<Bound<'py, PyDi
         ("exchange_seconds", times.exchange.as_secs_f64()),
         ("settle_seconds", times.settle.as_secs_f64()),
         ("check_seconds", times.check.as_secs_f64()),
-        ("total_seconds", times.total.as_secs_f64()),
     ] {
         dictionary.set_item(name, value)?;
     }
-    dictionary.set_item("leader", report.leader)?;
     Ok(dictionary)
 }

@@ -70,6 +70,10 @@ class Bucket:
         """The gradient becomes what the engine has made of it, times `factor`."""
         if factor != 1.0:
             self.work.mul_(factor)
+        if self.gradient.dtype == torch.float16:
+            # What was kept for long may be more than its numbers can hold; an infinity would lose all of it.
+            largest = torch.finfo(torch.float16).max
+            self.work.clamp_(-largest, largest)
         if self.work.data_ptr() != self.gradient.data_ptr():
             self.gradient.copy_(self.work)
 

@@ -45,11 +45,15 @@ class Core:
             # Safe without a warm-up: at the method's own 0.1 % a short training ends behind.
             method, density = DEFAULT_METHOD, DEFAULT_DENSITY if density is None else density
         self.method = method_text(method, density, **parameters)
-        _, self.needs_weights, _, momentum, self._warms_up = _native.describe(self.method)
+        _, self.needs_weights, momentum, self._warms_up = _native.describe(self.method)
         if mean not in ("ranks", "samples"):
             raise BadArgument(f"mean is {mean!r}; expected 'ranks' or 'samples'")
-        if steps_per_epoch is not None and not steps_per_epoch > 0:
-            raise BadArgument(f"steps_per_epoch is {steps_per_epoch!r}; expected a number above 0")
+        wait = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        for name, value in (("steps_per_epoch", steps_per_epoch), ("timeout", wait), ("threads", threads)):
+            if value is not None and not value > 0:
+                raise BadArgument(f"{name} is {value!r}; expected a number above 0")
+        if check_replicas_every < 0:
+            raise BadArgument(f"check_replicas_every is {check_replicas_every!r}; expected 0 (never) or more")
         #: The trained parameters and their names.
         self._names = names
         # One that is switched off neither scales nor skips.
@@ -66,6 +70,7 @@ class Core:
         self._engine = Engine(
             Settings(
                 method=self.method,
+                has_momentum=self._has_momentum,
                 by_samples=self._by_samples,
                 check_first=self._scaler is not None,
                 check_replicas_every=check_replicas_every,
@@ -234,6 +239,8 @@ class Core:
             mine = _state.own(state, group.rank, group.size)
         except BadState as error:
             problem = str(error)
+        except (AttributeError, KeyError, TypeError) as error:
+            problem = f"the state is damaged: {type(error).__name__}: {error}"
         all_well(group, problem)
         agree(group, {"the step of the state": str(mine["step"]), "its epoch": str(mine["epoch"])})
         self._engine.restore(mine)

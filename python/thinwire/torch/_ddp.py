@@ -173,6 +173,6 @@ def compress(
         check_replicas_every=check_replicas_every,
         **parameters,
     )
-    ddp.register_comm_hook(state, hook)
     state._engine.connect()
+    ddp.register_comm_hook(state, hook)
     return state

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Optional
 
 import torch
-import torch.distributed as dist
 
 from thinwire import _native
-from thinwire.errors import GroupLost
+from thinwire.errors import Error, GroupLost
 from thinwire.torch import _state
 from thinwire.torch._agree import agree
 from thinwire.torch._bucket import Bucket, Layer
@@ -22,6 +22,7 @@ class Settings:
     """What the engine is told."""
 
     method: str
+    has_momentum: bool
     by_samples: bool
     #: Gradients may hold infinities: look at them before anything else.
     check_first: bool
@@ -50,14 +51,16 @@ class Engine:
         self.native: Optional[Any] = None
         #: The layers of each bucket, as the native part knows them.
         self.layout: "list[list[Layer]]" = []
+        self.closed = False
         #: A state to go on from, once the buckets are known.
         self._pending: Optional["dict[str, Any]"] = None
 
     def connect(self) -> TorchGroup:
         """Makes the process group, if there is none yet; all ranks do it together."""
         if self.group is None:
-            self.group = TorchGroup(self._settings.process_group, self._settings.timeout)
-            agree(self.group, self._settings.told())
+            group = TorchGroup(self._settings.process_group, self._settings.timeout)
+            agree(group, self._settings.told())
+            self.group = group
         return self.group
 
     def build(self, buckets: "list[Bucket]") -> None:
@@ -69,6 +72,10 @@ class Engine:
         # DDP's second buckets hold the same layers as its first: what was kept moves over without a copy.
         moves = self.native is not None and _by_name(layout) == _by_name(self.layout)
         state = None if moves else self._pending or self._saved()
+        if self._pending is not None:
+            # Where no model was given, only now can it be told whether the state is this model's.
+            shapes = {layer.name: layer.shape for layers in layout for layer in layers}
+            _state.check(self._pending, shapes, self._settings.has_momentum)
         self.layout = layout
         layers = [[(layer.name, layer.shape) for layer in layers] for layers in layout]
         settings = self._settings
@@ -97,36 +104,42 @@ class Engine:
     def fail(self, reason: str) -> None:
         """Gives up, and tells the other ranks why."""
         if self.native is not None:
-            self.native.give_up()
+            self.native.give_up(reason)
         if self.group is not None:
             self.group.abandon(reason)
 
     def close(self) -> None:
         """Gives memory and process group back."""
+        self.closed = True
         self.native = None
         if self.group is not None:
             self.group.close()
 
     def save(self) -> "dict[str, Any]":
         """This rank's state."""
+        if self.closed:
+            raise Error("the synchronizer was closed, and what it had kept is gone; save before close()")
         return self._pending or self._saved() or _state.empty(self._settings.method, self.group)
 
     def save_all(self) -> "Optional[list[dict[str, Any]]]":
         """The states of all ranks, on rank 0."""
         group = self.connect()
         group.check()
-        everybody: Any = [None] * group.size if group.rank == 0 else None
-        dist.gather_object(self.save(), everybody, dst=group.world_ranks[0], group=group.process_group)
-        return everybody  # type: ignore[no-any-return]
+        mine = io.BytesIO()
+        torch.save(self.save(), mine)
+        everybody = group.gather_to_first(mine.getvalue())
+        if everybody is None:
+            return None
+        return [torch.load(io.BytesIO(state), weights_only=True) for state in everybody]
 
     def restore(self, state: "dict[str, Any]") -> None:
         """Goes on from a state that was checked; as soon as the buckets are known."""
         if self.native is None:
             self._pending = state
             return
-        if not state["residual"]:
-            state = {**self.save(), "step": state["step"], "epoch": state["epoch"]}
-        self.native.restore(_state.for_engine(state, _by_name(self.layout)))
+        layers = _by_name(self.layout)
+        state = _state.complete(state, layers, self._settings.has_momentum)
+        self.native.restore(_state.for_engine(state, layers))
 
     def _saved(self) -> Optional["dict[str, Any]"]:
         if self.native is None:

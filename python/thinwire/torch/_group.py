@@ -44,8 +44,10 @@ class TorchGroup:
         self.world_ranks: "list[int]" = dist.get_process_group_ranks(parent)
         self.rank: int = dist.get_rank(parent)
         self.size: int = len(self.world_ranks)
-        self._words = Words(_meeting(self.world_ranks), self.rank, self.size)
-        self.process_group = self._meet(parent, timeout or _timeout_of(parent))
+        timeout = timeout or _timeout_of(parent)
+        #: For the steps; and for what is said between them, so that ranks that are not at the same point wait for each
+        #: other, in vain but not for ever, instead of taking each other's messages.
+        self.process_group, self._between = self._meet(parent, timeout)
         #: Why the group can't be used any more.
         self._lost: Optional[str] = None
         #: Whether a collective was ended by Ctrl-C.
@@ -56,17 +58,33 @@ class TorchGroup:
         self._last: "tuple[Any, ...]" = ()
         _alive.add(self)
 
-    def _meet(self, parent: Any, timeout: Optional[timedelta]) -> Any:
+    def _meet(self, parent: Any, timeout: timedelta) -> "tuple[Any, Any]":
         backend = _backend(parent)
         # A part of the world need not wait for the rest of it.
         partly = self.size < dist.get_world_size() and backend != "mpi"
+        who = "the store that the ranks meet by is gone"
         try:
+            self._words = Words(_meeting(self.world_ranks), self.rank, self.size)
             self._words.arrive()
-            return dist.new_group(self.world_ranks, timeout, backend, use_local_synchronization=partly)
+            self._wait_for_all(timeout)
+            who = "all have come, but could not connect"
+            groups = [
+                dist.new_group(self.world_ranks, timeout, backend, use_local_synchronization=partly) for _ in range(2)
+            ]
+            return groups[0], groups[1]
         except RuntimeError as error:
-            absent = ", ".join(map(str, self._words.absent()))
-            who = f"rank {absent} did not come" if absent else "all have come, but could not connect"
+            if isinstance(error, GroupLost):
+                raise
             raise GroupLost(f"the ranks could not meet: {who}: {_first_line(error)}") from error
+
+    def _wait_for_all(self, timeout: timedelta) -> None:
+        """Waits here and not in torch: Python can be interrupted here."""
+        until = time.monotonic() + timeout.total_seconds()
+        while absent := self._words.absent():
+            if time.monotonic() > until:
+                names = f"rank{'s' * (len(absent) > 1)} {', '.join(map(str, absent))}"
+                raise GroupLost(f"the ranks could not meet: {names} did not come within {timeout.total_seconds():g} s")
+            time.sleep(0.02)
 
     def all_reduce(self, address: int, length: int, dtype: str) -> None:
         values = torch.frombuffer(_memory(address, length), dtype=getattr(torch, dtype))
@@ -74,7 +92,7 @@ class TorchGroup:
 
     def all_gather(self, address: int, length: int, into: int) -> None:
         mine = torch.frombuffer(_memory(address, length), dtype=torch.uint8)
-        self._gather(mine, torch.frombuffer(_memory(into, length * self.size), dtype=torch.uint8))
+        self._gather(mine, torch.frombuffer(_memory(into, length * self.size), dtype=torch.uint8), self.process_group)
 
     def broadcast(self, root: int, address: int, length: int) -> None:
         message = torch.frombuffer(_memory(address, length), dtype=torch.uint8)
@@ -86,11 +104,28 @@ class TorchGroup:
         )
 
     def gather(self, mine: bytes) -> "list[bytes]":
-        """The messages of all ranks, which must be of the same length, above 0."""
+        """The messages of all ranks, which must be of the same length, above 0. Between steps."""
         everything = torch.empty(len(mine) * self.size, dtype=torch.uint8)
-        self._gather(torch.frombuffer(bytearray(mine), dtype=torch.uint8), everything)
+        self._gather(torch.frombuffer(bytearray(mine), dtype=torch.uint8), everything, self._between)
         joined = bytes(everything.tolist())
         return [joined[start : start + len(mine)] for start in range(0, len(joined), len(mine))]
+
+    def gather_to_first(self, mine: bytes) -> "Optional[list[bytes]]":
+        """The messages of all ranks, of any lengths, on rank 0; `None` on the others. Between steps."""
+        lengths = [int.from_bytes(length, "little") for length in self.gather(len(mine).to_bytes(8, "little"))]
+        padded = torch.zeros(max(lengths), dtype=torch.uint8)
+        padded[: len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
+        parts = [torch.empty_like(padded) for _ in range(self.size)] if self.rank == 0 else None
+        first = self.world_ranks[0]
+        self._run(
+            "a gather",
+            lambda: dist.gather(padded, parts, first, self._between, async_op=True),
+            padded,
+            *(parts or []),
+        )
+        if parts is None:
+            return None
+        return [part[:length].numpy().tobytes() for part, length in zip(parts, lengths)]
 
     def abandon(self, reason: str) -> None:
         """Gives the group up, and tells the others why."""
@@ -110,6 +145,7 @@ class TorchGroup:
             # Nothing is left of it where somebody has ended all process groups.
             if dist.is_initialized():
                 dist.destroy_process_group(self.process_group)
+                dist.destroy_process_group(self._between)
 
     def stop(self) -> None:
         """For the end of the process: lets a collective that is under way end with an error."""
@@ -118,9 +154,9 @@ class TorchGroup:
         self._lost = self._lost or "the process is ending"
         _keep_forever(self._last)
 
-    def _gather(self, mine: torch.Tensor, everything: torch.Tensor) -> None:
+    def _gather(self, mine: torch.Tensor, everything: torch.Tensor, group: Any) -> None:
         def start() -> Any:
-            return dist.all_gather_into_tensor(everything, mine, group=self.process_group, async_op=True)
+            return dist.all_gather_into_tensor(everything, mine, group=group, async_op=True)
 
         self._run("an all-gather", start, mine, everything)
 
@@ -145,7 +181,7 @@ class TorchGroup:
             raise
         finally:
             if work is not None and not work.is_completed():
-                _keep_forever(self._last, self.process_group)
+                _keep_forever(self._last, self.process_group, self._between)
             self._busy = False
 
     def _wait(self, work: Any) -> None:
@@ -207,13 +243,15 @@ def _backend(parent: Any) -> str:
     return name if name in ("mpi", "ucc") else "gloo"
 
 
-def _timeout_of(parent: Any) -> Optional[timedelta]:
-    """The parent's timeout, which DDP's users know; `None`, torch's default, where it can't be asked for."""
-    try:
-        timeout: timedelta = parent._get_backend(torch.device("cpu")).options._timeout
-        return timeout
-    except (AttributeError, RuntimeError):
-        return None
+def _timeout_of(parent: Any) -> timedelta:
+    """The parent's timeout, which DDP's users know; torch's default where it can't be asked for."""
+    for device in ("cpu", "cuda"):
+        try:
+            timeout: timedelta = parent._get_backend(torch.device(device)).options._timeout
+            return timeout
+        except (AttributeError, RuntimeError):
+            pass
+    return dist.distributed_c10d.default_pg_timeout
 
 
 def _first_line(error: BaseException) -> str:

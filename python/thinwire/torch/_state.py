@@ -36,6 +36,16 @@ def _tensor(values: bytes, layer: Layer) -> torch.Tensor:
     return layer.view(torch.frombuffer(bytearray(values), dtype=torch.float32)).contiguous()
 
 
+def complete(state: "dict[str, Any]", layers: "dict[str, Layer]", has_momentum: bool) -> "dict[str, Any]":
+    """The state with zeros for layers of which nothing was kept: by a method that keeps nothing, or before the first
+    step."""
+    completed = dict(state)
+    for kind in _KINDS if has_momentum else _KINDS[:1]:
+        nothing = {name: torch.zeros(layer.shape) for name, layer in layers.items() if name not in state[kind]}
+        completed[kind] = {**state[kind], **nothing}
+    return completed
+
+
 def for_engine(state: "dict[str, Any]", layers: "dict[str, Layer]") -> "dict[str, Any]":
     """The same as the engine takes it."""
     given = {field: state[field] for field in _FIELDS}
