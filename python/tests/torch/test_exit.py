@@ -51,9 +51,10 @@ for step in range(5):
     optimizer.zero_grad()
     ddp(torch.randn(4, 100)).square().mean().backward()
     optimizer.step()
-print("weights", model.weight.double().sum().item(), flush=True)
+# In one piece: the other rank writes to the same place.
+print(f"weights {model.weight.double().sum().item()}\\n", end="", flush=True)
 if dist.get_rank() == 0:
-    print(sync.report(), flush=True)
+    print(f"{sync.report()}\\n", end="", flush=True)
 dist.destroy_process_group()
 """
 
