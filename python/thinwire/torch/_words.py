@@ -24,7 +24,7 @@ class Words:
         try:
             # A connection of its own: another thread may wait on the first one for long.
             self._store = store.clone()
-        except (NotImplementedError, RuntimeError, AttributeError):
+        except (RuntimeError, AttributeError):  # A store that can not be cloned.
             self._store = store
         self._prefix = f"thinwire/{meeting}"
         self._rank = rank
