@@ -142,7 +142,7 @@ def compress(
         method: A method, with parameters or without: ``"redsync"``, ``"ar-topk:leader=var"``. See
             :func:`thinwire.methods`. If not given: ``redsync`` at a density of 1 %.
         density: The part of the gradient to send; the method's own if not given (0.1 % with ``"redsync"``).
-        process_group: The ranks; those of ``ddp`` if not given. The hook makes a process group of its own from them.
+        process_group: The ranks; those of ``ddp`` if not given. The hook makes process groups of its own from them.
         timeout: How long a rank is waited for, in seconds or as a timedelta; the process group's if not given.
         scaler: The ``GradScaler`` of an AMP training. Gradients are then kept without its scale, and a step with
             infinities is skipped on every rank and leaves what was not sent as it was.
