@@ -67,7 +67,9 @@ impl Synchronizer {
         let layout = layout(layers)?;
         self.inner()?;
         let Some(inner) = self.inner.take() else { return Ok(()) };
-        self.inner = Some(py.detach(|| inner.relayout(layout)).or_exception()?);
+        let moved = py.detach(|| inner.relayout(layout));
+        self.lost = moved.as_ref().err().map(ToString::to_string);
+        self.inner = Some(moved.or_exception()?);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! What stands in front of every message of a collective.
 
-use super::{Mark, Precision};
+use super::{Algorithm, Mark, Precision};
 use crate::{Error, Result};
 
 /// Which collective a message belongs to.
@@ -21,6 +21,37 @@ pub(super) enum Operation {
 }
 
 impl Operation {
+    /// The sum along this way.
+    pub fn sum(how: Algorithm, precision: Precision) -> Operation {
+        match how {
+            Algorithm::Ring => Operation::RingSum(precision),
+            Algorithm::Tree => Operation::TreeSum(precision),
+        }
+    }
+
+    /// The all-gather along this way.
+    pub fn gather(how: Algorithm) -> Operation {
+        match how {
+            Algorithm::Ring => Operation::RingGather,
+            Algorithm::Tree => Operation::DirectGather,
+        }
+    }
+
+    /// The broadcast along this way; its root must be a rank.
+    pub fn cast(how: Algorithm, root: usize, size: usize) -> Result<Operation> {
+        if root >= size {
+            return Err(Error::BadSetting {
+                name: "root of a broadcast".into(),
+                found: root.to_string(),
+                expected: format!("a rank below {size}"),
+            });
+        }
+        Ok(match how {
+            Algorithm::Ring => Operation::RingCast(root as u32),
+            Algorithm::Tree => Operation::TreeCast(root as u32),
+        })
+    }
+
     fn code(self) -> (u8, u32) {
         match self {
             Operation::RingSum(precision) => (1, precision as u32),

@@ -237,10 +237,7 @@ impl<Engine: Even> Group for EvenGroup<Engine> {
     /// The engine chooses the way. Sums carry no envelope: what they belong to is checked by the messages before and
     /// after them.
     fn all_reduce(&mut self, values: Sum<'_>, how: Algorithm) -> Result<()> {
-        let operation = match how {
-            Algorithm::Ring => Operation::RingSum(values.precision()),
-            Algorithm::Tree => Operation::TreeSum(values.precision()),
-        };
+        let operation = Operation::sum(how, values.precision());
         let (size, bytes) = (self.size(), values.len() * values.precision().width());
         self.collective(operation, bytes, |group, _| {
             if size > 1 && bytes > 0 {
@@ -261,11 +258,7 @@ impl<Engine: Even> Group for EvenGroup<Engine> {
     ) -> Result<()> {
         let messages = gathered.begin(self.size());
         // The engine chooses the way; but the ranks must agree on what they asked for.
-        let operation = match how {
-            Algorithm::Ring => Operation::RingGather,
-            Algorithm::Tree => Operation::DirectGather,
-        };
-        self.collective(operation, mine.len(), |group, envelope| {
+        self.collective(Operation::gather(how), mine.len(), |group, envelope| {
             if let [only] = messages {
                 only.extend_from_slice(mine);
                 return Ok(());
@@ -275,17 +268,7 @@ impl<Engine: Even> Group for EvenGroup<Engine> {
     }
 
     fn broadcast(&mut self, root: usize, message: &mut Vec<u8>, limit: usize, how: Algorithm) -> Result<()> {
-        if root >= self.size() {
-            return Err(Error::BadSetting {
-                name: "root of a broadcast".into(),
-                found: root.to_string(),
-                expected: format!("a rank below {}", self.size()),
-            });
-        }
-        let operation = match how {
-            Algorithm::Ring => Operation::RingCast(root as u32),
-            Algorithm::Tree => Operation::TreeCast(root as u32),
-        };
+        let operation = Operation::cast(how, root, self.size())?;
         let alone = self.size() == 1;
         self.collective(operation, message.len(), |group, envelope| {
             if alone { Ok(()) } else { group.cast(envelope, root, message, limit) }

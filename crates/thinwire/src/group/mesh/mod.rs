@@ -64,18 +64,6 @@ impl<W: Wire> Mesh<W> {
     pub fn set_deadline(&mut self, deadline: Duration) {
         self.deadline = deadline;
     }
-
-    /// The root of a broadcast must be a rank.
-    fn check_root(&self, root: usize) -> Result<()> {
-        if root < self.size() {
-            return Ok(());
-        }
-        Err(Error::BadSetting {
-            name: "root of a broadcast".into(),
-            found: root.to_string(),
-            expected: format!("a rank below {}", self.size()),
-        })
-    }
 }
 
 impl<W: Wire> Group for Mesh<W> {
@@ -143,12 +131,8 @@ impl<W: Wire> Group for Mesh<W> {
     }
 
     fn broadcast(&mut self, root: usize, message: &mut Vec<u8>, limit: usize, how: Algorithm) -> Result<()> {
-        self.check_root(root)?;
         let (rank, size) = (self.rank(), self.size());
-        let operation = match how {
-            Algorithm::Ring => Operation::RingCast(root as u32),
-            Algorithm::Tree => Operation::TreeCast(root as u32),
-        };
+        let operation = Operation::cast(how, root, size)?;
         self.collective(operation, &mut Cast::new(message, limit, root, how, rank, size))
     }
 

@@ -196,11 +196,7 @@ impl Group for Mpi {
             return self.check_lost();
         }
         let bytes = values.into_bytes();
-        let operation = match how {
-            Algorithm::Ring => Operation::RingSum(precision),
-            Algorithm::Tree => Operation::TreeSum(precision),
-        };
-        self.collective(operation, bytes.len(), |group, envelope| {
+        self.collective(Operation::sum(how, precision), bytes.len(), |group, envelope| {
             group.check_lengths(envelope, 0..size, bytes.len()..=bytes.len())?;
             group.sum(bytes, precision, how)
         })
@@ -216,28 +212,14 @@ impl Group for Mpi {
         let size = self.size();
         let messages = gathered.begin(size);
         // MPI chooses the way; but the ranks must agree on what they asked for.
-        let operation = match how {
-            Algorithm::Ring => Operation::RingGather,
-            Algorithm::Tree => Operation::DirectGather,
-        };
-        self.collective(operation, mine.len(), |group, envelope| {
+        self.collective(Operation::gather(how), mine.len(), |group, envelope| {
             group.check_lengths(envelope, 0..size, 0..=limit)?;
             group.gather(mine, messages)
         })
     }
 
     fn broadcast(&mut self, root: usize, message: &mut Vec<u8>, limit: usize, how: Algorithm) -> Result<()> {
-        if root >= self.size() {
-            return Err(Error::BadSetting {
-                name: "root of a broadcast".into(),
-                found: root.to_string(),
-                expected: format!("a rank below {}", self.size()),
-            });
-        }
-        let operation = match how {
-            Algorithm::Ring => Operation::RingCast(root as u32),
-            Algorithm::Tree => Operation::TreeCast(root as u32),
-        };
+        let operation = Operation::cast(how, root, self.size())?;
         let length = if self.rank() == root { message.len() } else { 0 };
         self.collective(operation, length, |group, envelope| {
             group.check_lengths(envelope, root..root + 1, 0..=limit)?;
