@@ -285,6 +285,16 @@ pub enum Error {
         values: String,
     },
 
+    // ---- device ----
+    /// A GPU or its libraries said no.
+    #[error("can't {action}: {reason}")]
+    Device {
+        /// What was to be done.
+        action: String,
+        /// Why it could not be.
+        reason: String,
+    },
+
     // ---- state ----
     /// A saved state does not fit what it is loaded into.
     #[error("state {path}: {field} is {found}; expected {expected}")]

@@ -1,0 +1,209 @@
+//! From source to machine code, at run time.
+//!
+//! The kernels are compiled by NVRTC on the machine they run on, and kept in a folder for the next start. So a build
+//! needs no CUDA, one package serves every card from compute capability 7.5 on, a method's walk is compiled only where
+//! it is used, and what runs is the source that can be read here. NVRTC comes with PyTorch and with the CUDA toolkit.
+
+use std::ffi::{CStr, CString, c_char};
+use std::path::PathBuf;
+
+use cudarc::nvrtc::{result as nvrtc, sys};
+use sha2::{Digest, Sha256};
+
+use crate::{Error, Result};
+
+/// The oldest cards NVRTC 13 compiles for.
+pub(super) const OLDEST: u32 = 75;
+
+/// A set of kernels to be compiled: what all share, what is its own, and the switches that make one of its variants.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Program {
+    name: &'static str,
+    defines: Vec<(&'static str, String)>,
+}
+
+/// What every program begins with.
+const COMMON: &str = include_str!("source/common.cu");
+
+/// The sources by name.
+const SOURCES: [(&str, &str); 4] = [
+    ("walk", include_str!("source/walk.cu")),
+    ("choose", include_str!("source/choose.cu")),
+    ("vector", include_str!("source/vector.cu")),
+    ("undo", include_str!("source/undo.cu")),
+];
+
+impl Program {
+    /// A program without switches.
+    pub(super) fn new(name: &'static str) -> Program {
+        Program { name, defines: Vec::new() }
+    }
+
+    /// The same with a switch.
+    pub(super) fn with(mut self, switch: &'static str, value: impl ToString) -> Program {
+        self.defines.push((switch, value.to_string()));
+        self
+    }
+
+    /// Every program there is, with every combination of switches the engine asks for.
+    pub fn all() -> Vec<Program> {
+        let mut all: Vec<Program> =
+            SOURCES.iter().filter(|(name, _)| !["walk", "undo"].contains(name)).map(|(name, _)| Program::new(name)).collect();
+        all.extend(super::walk::variants());
+        all
+    }
+
+    fn source(&self) -> String {
+        let own = SOURCES.iter().find(|(name, _)| *name == self.name).map_or("", |(_, source)| source);
+        format!("{COMMON}\n{own}")
+    }
+
+    fn options(&self, architecture: &str) -> Vec<String> {
+        // Never fused: every device is to give the same bits.
+        let fixed = ["--fmad=false", "--std=c++17", "--extra-device-vectorization"];
+        let defines = self.defines.iter().map(|(name, value)| format!("--define-macro={name}={value}"));
+        let architecture = format!("--gpu-architecture={architecture}");
+        fixed.iter().map(ToString::to_string).chain(defines).chain([architecture]).collect()
+    }
+
+    /// The machine code for an architecture such as `sm_90`, from the folder of earlier starts if it is there.
+    pub fn compile_cached(&self, architecture: &str) -> Result<Vec<u8>> {
+        let version = version()?;
+        let mut hash = Sha256::new();
+        hash.update(format!("{version:?}\n{:?}\n{}", self.options(architecture), self.source()));
+        let hash: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let file = cache_folder().map(|folder| folder.join(format!("{}-{architecture}-{}.cubin", self.name, &hash[..32])));
+        if let Some(code) = file.as_ref().and_then(|file| std::fs::read(file).ok()).filter(|code| !code.is_empty()) {
+            return Ok(code);
+        }
+        let code = self.compile(architecture)?;
+        if let Some(file) = file {
+            // A folder that can't be written costs a second at the next start, and nothing else.
+            let temporary = file.with_extension(format!("{}.tmp", std::process::id()));
+            let folder = file.parent().map_or(Ok(()), std::fs::create_dir_all);
+            let written = folder.and_then(|()| std::fs::write(&temporary, &code)).and_then(|()| std::fs::rename(&temporary, &file));
+            if let Err(error) = written {
+                let _ = std::fs::remove_file(&temporary);
+                tracing::debug!(file = %file.display(), %error, "compiled kernels are not kept");
+            }
+        }
+        Ok(code)
+    }
+
+    /// Compiles; needs no GPU. An architecture that begins with `compute_` gives PTX, for cards newer than NVRTC.
+    pub fn compile(&self, architecture: &str) -> Result<Vec<u8>> {
+        check_present()?;
+        let failed = |reason: String| Error::Device { action: format!("compile the kernels {self} for {architecture}"), reason };
+        let source = CString::new(self.source()).map_err(|error| failed(error.to_string()))?;
+        let name = CString::new(format!("{}.cu", self.name)).map_err(|error| failed(error.to_string()))?;
+        let program = nvrtc::create_program(&source, Some(&name)).map_err(|error| failed(error.to_string()))?;
+        // SAFETY: `program` was made above and is destroyed below.
+        let compiled = unsafe { nvrtc::compile_program(program, &self.options(architecture)) };
+        let code = match compiled {
+            // SAFETY: the program was compiled.
+            Ok(()) => unsafe { code_of(program, architecture) }.map_err(|error| failed(error.to_string())),
+            Err(error) => {
+                // SAFETY: the program was made, whether it compiled or not.
+                let log = unsafe { nvrtc::get_program_log(program) }.unwrap_or_default();
+                Err(failed(format!("{error}: {}", text(&log))))
+            }
+        };
+        // SAFETY: nothing uses the program any longer.
+        let _ = unsafe { nvrtc::destroy_program(program) };
+        code
+    }
+}
+
+impl std::fmt::Display for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.name)?;
+        self.defines.iter().try_for_each(|(name, value)| write!(f, " {name}={value}"))
+    }
+}
+
+/// # Safety
+/// `program` was compiled for `architecture`.
+unsafe fn code_of(program: sys::nvrtcProgram, architecture: &str) -> Result<Vec<u8>, nvrtc::NvrtcError> {
+    if architecture.starts_with("compute_") {
+        // SAFETY: as the caller promises.
+        return unsafe { nvrtc::get_ptx(program) }.map(|ptx| ptx.into_iter().map(|byte| byte as u8).collect());
+    }
+    let mut size = 0;
+    // SAFETY: as the caller promises; the vector has the size NVRTC asks for.
+    unsafe {
+        sys::nvrtcGetCUBINSize(program, &mut size).result()?;
+        let mut code = vec![0u8; size];
+        sys::nvrtcGetCUBIN(program, code.as_mut_ptr().cast::<c_char>()).result()?;
+        Ok(code)
+    }
+}
+
+fn text(log: &[c_char]) -> String {
+    let bytes: Vec<u8> = log.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0).collect();
+    String::from_utf8_lossy(&bytes).trim().to_owned()
+}
+
+/// Fails with the way out if NVRTC is not there.
+pub(super) fn check_present() -> Result<()> {
+    // SAFETY: loads a library that has no initialiser of its own to go wrong.
+    if unsafe { sys::is_culib_present() } {
+        return Ok(());
+    }
+    Err(Error::Device {
+        action: "compile kernels for the GPU".into(),
+        reason: "NVRTC (libnvrtc) is not to be found; it comes with PyTorch for CUDA, with `pip install \
+                 nvidia-cuda-nvrtc` and with the CUDA toolkit: put its folder into LD_LIBRARY_PATH"
+            .into(),
+    })
+}
+
+/// NVRTC's version.
+fn version() -> Result<(i32, i32)> {
+    check_present()?;
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: both point to an integer.
+    unsafe { sys::nvrtcVersion(&mut major, &mut minor) }
+        .result()
+        .map_err(|error| Error::Device { action: "ask NVRTC for its version".into(), reason: error.to_string() })?;
+    Ok((major, minor))
+}
+
+/// What to compile for on a card of this compute capability (90 for 9.0): its own machine code or, where NVRTC is
+/// older than the card, PTX for the newest it knows.
+pub(super) fn architecture_for(capability: u32) -> Result<String> {
+    check_present()?;
+    let failed = |error: nvrtc::NvrtcError| Error::Device {
+        action: "ask NVRTC for the cards it knows".into(),
+        reason: error.to_string(),
+    };
+    let mut count = 0;
+    // SAFETY: points to an integer.
+    unsafe { sys::nvrtcGetNumSupportedArchs(&mut count) }.result().map_err(failed)?;
+    let mut known = vec![0; count as usize];
+    // SAFETY: NVRTC writes as many integers as it has said.
+    unsafe { sys::nvrtcGetSupportedArchs(known.as_mut_ptr()) }.result().map_err(failed)?;
+    let best = known.iter().map(|&known| known as u32).filter(|&known| known <= capability).max();
+    match best {
+        Some(best) if best == capability => Ok(format!("sm_{best}")),
+        Some(best) => Ok(format!("compute_{best}")),
+        None => Err(Error::Device {
+            action: "compile kernels for the GPU".into(),
+            reason: format!("NVRTC {:?} knows no card as old as compute capability {}.{}", version()?, capability / 10, capability % 10),
+        }),
+    }
+}
+
+/// Where compiled kernels are kept: `THINWIRE_CACHE`, else the user's cache folder.
+fn cache_folder() -> Option<PathBuf> {
+    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    named("THINWIRE_CACHE")
+        .or_else(|| named("XDG_CACHE_HOME").map(|folder| folder.join("thinwire")))
+        .or_else(|| named("HOME").map(|folder| folder.join(".cache/thinwire")))
+}
+
+/// The words of the driver for one of its errors.
+pub(super) fn words(error: cudarc::driver::DriverError) -> String {
+    let name = error.error_name().map(CStr::to_string_lossy).unwrap_or_default().into_owned();
+    let meaning = error.error_string().map(CStr::to_string_lossy).unwrap_or_default().into_owned();
+    format!("{name}: {meaning}")
+}

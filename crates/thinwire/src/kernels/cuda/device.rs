@@ -1,0 +1,263 @@
+//! A GPU and the stream on which this engine works.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cudarc::driver::sys::{self, CUdevice_attribute};
+use cudarc::driver::{DriverError, result as driver};
+
+use super::compile::{self, Program, words};
+use crate::{Error, Result};
+
+/// A GPU, opened: its context, one stream, and the kernels that were loaded. Shared by everything that holds memory
+/// on it.
+pub struct Device {
+    ordinal: i32,
+    device: sys::CUdevice,
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+    owns_stream: bool,
+    architecture: String,
+    name: String,
+    processors: u32,
+    functions: Mutex<HashMap<(Program, &'static str), Function>>,
+}
+
+/// A kernel that was loaded.
+#[derive(Debug, Clone, Copy)]
+struct Function(sys::CUfunction);
+
+// SAFETY: the driver's handles may be used from any thread; each call makes the context current first.
+unsafe impl Send for Device {}
+// SAFETY: as above; the table of functions has a lock of its own.
+unsafe impl Sync for Device {}
+// SAFETY: a handle, valid as long as the device is open.
+unsafe impl Send for Function {}
+
+/// One kernel's parameters: pointers to values that live until the launch returns.
+macro_rules! launch {
+    ($device:expr, $program:expr, $name:literal, $grid:expr, $threads:expr $(, $argument:expr)* $(,)?) => {{
+        $device.launch($program, $name, $grid as u32, $threads as u32, &mut [$( (&raw const *&$argument).cast_mut().cast::<std::ffi::c_void>() ),*])
+    }};
+}
+pub(super) use launch;
+
+impl Device {
+    /// Why no GPU can be used here, if that is so: no driver, no card, a card that is too old, or no NVRTC.
+    pub fn unusable(ordinal: usize) -> Option<String> {
+        let checked = check_driver().and_then(|()| {
+            let (_, capability) = look_up(ordinal as i32)?;
+            compile::architecture_for(capability)
+        });
+        checked.err().map(|error| error.to_string())
+    }
+
+    /// Opens a GPU with a stream of its own.
+    pub fn open(ordinal: usize) -> Result<Arc<Device>> {
+        Device::make(ordinal, None)
+    }
+
+    /// Opens a GPU to work on a stream of somebody else.
+    ///
+    /// # Safety
+    /// `stream` is a stream of that GPU's primary context, and outlives everything made with the device.
+    pub unsafe fn open_on_stream(ordinal: usize, stream: u64) -> Result<Arc<Device>> {
+        Device::make(ordinal, Some(stream as sys::CUstream))
+    }
+
+    fn make(ordinal: usize, stream: Option<sys::CUstream>) -> Result<Arc<Device>> {
+        check_driver()?;
+        let ordinal = ordinal as i32;
+        let (device, capability) = look_up(ordinal)?;
+        let architecture = compile::architecture_for(capability)?;
+        let failed = |error| fault("open the GPU", error);
+        let name = driver::device::get_name(device).map_err(failed)?;
+        // SAFETY: the device exists.
+        let context = unsafe { driver::primary_ctx::retain(device) }.map_err(failed)?;
+        // SAFETY: the context was just retained.
+        unsafe { driver::ctx::set_current(context) }.map_err(failed)?;
+        let processors = attribute(device, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let owns_stream = stream.is_none();
+        let stream = match stream {
+            Some(stream) => stream,
+            None => driver::stream::create(driver::stream::StreamKind::NonBlocking).map_err(failed)?,
+        };
+        let functions = Mutex::default();
+        Ok(Arc::new(Device { ordinal, device, context, stream, owns_stream, architecture, name, processors, functions }))
+    }
+
+    /// The card's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Which card of the machine it is.
+    pub fn ordinal(&self) -> usize {
+        self.ordinal as usize
+    }
+
+    /// How many multiprocessors it has.
+    pub(super) fn processors(&self) -> u32 {
+        self.processors
+    }
+
+    /// The stream everything here runs on.
+    pub fn stream(&self) -> sys::CUstream {
+        self.stream
+    }
+
+    /// Makes the context current on this thread, as every call into the driver needs.
+    pub(super) fn bind(&self) -> Result<()> {
+        // SAFETY: the context is retained as long as the device is open.
+        unsafe { driver::ctx::set_current(self.context) }.map_err(|error| fault("use the GPU", error))
+    }
+
+    /// Launches a kernel on the stream. An empty grid is nothing to do.
+    pub(super) fn launch(&self, program: &Program, name: &'static str, grid: u32, threads: u32, arguments: &mut [*mut c_void]) -> Result<()> {
+        if grid == 0 {
+            return Ok(());
+        }
+        self.bind()?;
+        let function = self.function(program, name)?;
+        // SAFETY: the wrappers in this folder pass what the kernel of that name takes; all memory belongs to buffers
+        // that outlive the work on this stream (they are freed on it, or after waiting for it).
+        let launched = unsafe { driver::launch_kernel(function.0, (grid, 1, 1), (threads, 1, 1), 0, self.stream, arguments) };
+        launched.map_err(|error| fault(&format!("launch the kernel {name}"), error))
+    }
+
+    fn function(&self, program: &Program, name: &'static str) -> Result<Function> {
+        let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(function) = functions.get(&(program.clone(), name)) {
+            return Ok(*function);
+        }
+        let code = program.compile_cached(&self.architecture)?;
+        let failed = |error| fault(&format!("load the kernel {name} of {program}"), error);
+        // SAFETY: the code is a whole cubin or PTX with its final zero. Modules stay loaded as long as the process.
+        let module = unsafe { driver::module::load_data(code.as_ptr().cast()) }.map_err(failed)?;
+        let symbol = CString::new(name).unwrap_or_default();
+        // SAFETY: the module is loaded.
+        let function = Function(unsafe { driver::module::get_function(module, symbol) }.map_err(failed)?);
+        functions.insert((program.clone(), name), function);
+        Ok(function)
+    }
+
+    /// Waits until the stream has done everything.
+    pub fn wait(&self) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the stream is there.
+        unsafe { driver::stream::synchronize(self.stream) }.map_err(|error| fault("finish the work on the GPU", error))
+    }
+
+    /// An event in the stream `of` (this device's own if `None`), for others to wait for.
+    pub fn record(self: &Arc<Self>, of: Option<u64>) -> Result<Event> {
+        self.bind()?;
+        let failed = |error| fault("mark a point in a stream", error);
+        let event = driver::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING).map_err(failed)?;
+        let event = Event { event, device: self.clone() };
+        // SAFETY: the event was just made, and the caller's stream is of this context.
+        unsafe { driver::event::record(event.event, of.map_or(self.stream, |of| of as sys::CUstream)) }.map_err(failed)?;
+        Ok(event)
+    }
+
+    /// What follows on this stream comes after the event.
+    pub fn wait_for(&self, event: &Event) -> Result<()> {
+        self.bind()?;
+        // SAFETY: event and stream are there.
+        unsafe { driver::stream::wait_event(self.stream, event.event, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT) }
+            .map_err(|error| fault("wait for another stream", error))
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        if self.bind().is_err() {
+            return;
+        }
+        // SAFETY: nothing is left that uses the stream, as everything that does holds this device.
+        unsafe {
+            if self.owns_stream {
+                let _ = driver::stream::synchronize(self.stream);
+                let _ = driver::stream::destroy(self.stream);
+            }
+            let _ = driver::primary_ctx::release(self.device);
+        }
+    }
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Device {{ {}: {}, {} }}", self.ordinal, self.name, self.architecture)
+    }
+}
+
+/// A point in a stream.
+#[derive(Debug)]
+pub struct Event {
+    event: sys::CUevent,
+    device: Arc<Device>,
+}
+
+// SAFETY: a handle of the driver, usable from any thread.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if self.device.bind().is_ok() {
+            // SAFETY: the event is not used any longer; the driver keeps what streams still wait for.
+            let _ = unsafe { driver::event::destroy(self.event) };
+        }
+    }
+}
+
+/// The driver's error with what was to be done.
+pub(super) fn fault(action: &str, error: DriverError) -> Error {
+    Error::Device { action: action.to_owned(), reason: words(error) }
+}
+
+fn check_driver() -> Result<()> {
+    let action = || "use a GPU".to_owned();
+    // SAFETY: loads the driver's library, if there is one.
+    if !unsafe { sys::is_culib_present() } {
+        let reason = "NVIDIA's driver (libcuda) is not to be found on this machine".into();
+        return Err(Error::Device { action: action(), reason });
+    }
+    driver::init().map_err(|error| fault("use a GPU: NVIDIA's driver does not start", error))?;
+    let mut version = 0;
+    // SAFETY: points to an integer.
+    let asked = unsafe { sys::cuDriverGetVersion(&mut version) }.result();
+    asked.map_err(|error| fault("ask NVIDIA's driver for its version", error))?;
+    if version < 12_000 {
+        let reason = format!("NVIDIA's driver supports CUDA {}.{}; expected 12.0 or later: update the driver", version / 1000, version % 1000 / 10);
+        return Err(Error::Device { action: action(), reason });
+    }
+    Ok(())
+}
+
+fn attribute(device: sys::CUdevice, which: CUdevice_attribute) -> Result<u32> {
+    // SAFETY: the device exists.
+    let value = unsafe { driver::device::get_attribute(device, which) };
+    value.map(|value| value as u32).map_err(|error| fault("ask the GPU what it is", error))
+}
+
+/// The device and its compute capability, 90 for 9.0.
+fn look_up(ordinal: i32) -> Result<(sys::CUdevice, u32)> {
+    let count = driver::device::get_count().map_err(|error| fault("count the GPUs", error))?;
+    if ordinal < 0 || ordinal >= count {
+        let reason = if count == 0 { "there is none".into() } else { format!("there are {count}, numbered from 0") };
+        return Err(Error::Device { action: format!("use GPU {ordinal}"), reason });
+    }
+    let device = driver::device::get(ordinal).map_err(|error| fault("open the GPU", error))?;
+    let major = attribute(device, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+    let minor = attribute(device, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+    let capability = 10 * major + minor;
+    if capability < compile::OLDEST {
+        let name = driver::device::get_name(device).unwrap_or_default();
+        let (oldest_major, oldest_minor) = (compile::OLDEST / 10, compile::OLDEST % 10);
+        let reason = format!("{name} has compute capability {major}.{minor}; expected {oldest_major}.{oldest_minor} or later");
+        return Err(Error::Device { action: format!("use GPU {ordinal}"), reason });
+    }
+    Ok((device, capability))
+}
