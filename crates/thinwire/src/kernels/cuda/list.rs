@@ -1,0 +1,144 @@
+//! Lists of what a step is about to send: on the device, and as long as they are short also in host memory.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+
+use super::device::Device;
+use super::memory::{Buffer, Pinned};
+use crate::Result;
+use crate::kernels::List;
+
+/// Up to so many entries a list is brought to the host as soon as it is made, in the wait that its length needs
+/// anyway; longer ones are coded on the device.
+pub(super) const SHORT: usize = 1 << 18;
+
+/// A list of positions or values.
+#[derive(Debug)]
+pub struct DeviceList<T> {
+    device: Arc<Device>,
+    memory: Buffer<T>,
+    len: usize,
+    mirror: Pinned<T>,
+    /// The first so many entries are in the mirror.
+    mirrored: usize,
+}
+
+impl<T: Pod> DeviceList<T> {
+    pub(super) fn new(device: &Arc<Device>) -> Result<DeviceList<T>> {
+        Ok(DeviceList {
+            device: device.clone(),
+            memory: Buffer::new(device, 0)?,
+            len: 0,
+            mirror: Pinned::new(device, 0)?,
+            mirrored: 0,
+        })
+    }
+
+    /// The device's address of an entry, or of the place behind the last.
+    pub(super) fn at(&self, entry: usize) -> u64 {
+        self.memory.at(entry)
+    }
+
+    /// Makes room for `more` entries; gives the address of the first of them.
+    pub(super) fn room(&mut self, more: usize) -> Result<u64> {
+        self.memory.reserve(self.len + more, self.len)?;
+        Ok(self.memory.at(self.len))
+    }
+
+    /// Begins to bring `more` entries that are about to be appended to the host, if the list stays short.
+    pub(super) fn fetch_ahead(&mut self, more: usize) -> Result<bool> {
+        let end = self.len + more;
+        if end > SHORT || self.mirrored < self.len {
+            return Ok(false);
+        }
+        self.grow_mirror(end)?;
+        self.mirror.fetch(self.len..end, self.memory.at(self.len))?;
+        Ok(true)
+    }
+
+    /// Appends `more` entries that are in place; `fetched` says that they are in the mirror too.
+    pub(super) fn grow(&mut self, more: usize, fetched: bool) {
+        if fetched && self.mirrored == self.len {
+            self.mirrored += more;
+        }
+        self.len += more;
+    }
+
+    /// Whether the host should code it.
+    pub(super) fn is_short(&self) -> bool {
+        self.len <= SHORT
+    }
+
+    fn grow_mirror(&mut self, len: usize) -> Result<()> {
+        if self.mirror.slice().len() < len {
+            // Copies into the old one may still be under way.
+            self.device.wait()?;
+            let mut larger = Pinned::new(&self.device, len + len / 2 + 256)?;
+            larger.slice_mut()[..self.mirrored].copy_from_slice(&self.mirror.slice()[..self.mirrored]);
+            self.mirror = larger;
+        }
+        Ok(())
+    }
+
+    /// The entries of a range in host memory; waits where they are not there yet.
+    pub(super) fn on_host(&mut self, range: Range<usize>) -> Result<&[T]> {
+        if range.end > self.mirrored {
+            self.grow_mirror(self.len)?;
+            self.mirror.fetch(self.mirrored..self.len, self.memory.at(self.mirrored))?;
+            self.device.wait()?;
+            self.mirrored = self.len;
+        }
+        Ok(&self.mirror.slice()[range])
+    }
+
+    /// The entries of a range in host memory, if they are there.
+    pub(super) fn mirror(&self, range: Range<usize>) -> Option<&[T]> {
+        (range.end <= self.mirrored).then(|| &self.mirror.slice()[range])
+    }
+
+    /// Changes entries in host memory, and brings them back to the device.
+    pub(super) fn change(&mut self, range: Range<usize>, change: impl FnOnce(&mut [T]) -> Result<()>) -> Result<()> {
+        self.on_host(range.clone())?;
+        change(&mut self.mirror.slice_mut()[range.clone()])?;
+        self.mirror.send(range.clone(), self.memory.at(range.start))?;
+        self.device.wait()
+    }
+
+    /// Entries from `start` on were changed on the device.
+    pub(super) fn outdated(&mut self, start: usize) {
+        self.mirrored = self.mirrored.min(start);
+    }
+
+    /// Appends what the host has.
+    pub(super) fn append(&mut self, values: &[T]) -> Result<()> {
+        let end = self.len + values.len();
+        self.memory.reserve(end, self.len)?;
+        if self.mirrored == self.len {
+            self.grow_mirror(end)?;
+            self.mirror.slice_mut()[self.len..end].copy_from_slice(values);
+            self.mirror.send(self.len..end, self.memory.at(self.len))?;
+            self.mirrored = end;
+        } else {
+            self.memory.write(self.len, values)?;
+        }
+        self.len = end;
+        Ok(())
+    }
+}
+
+impl<T: Pod + std::fmt::Debug + Send> List for DeviceList<T> {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+        self.mirrored = self.mirrored.min(len);
+    }
+
+    fn bytes(&self) -> usize {
+        (self.memory.len() + self.mirror.slice().len()) * size_of::<T>()
+    }
+}

@@ -1,0 +1,465 @@
+//! A unit after the walk, on the GPU. Nothing is waited for until a selector asks something; where it only wants the
+//! best `k`, the choice follows the walk on the device, and the host waits once, for the message itself.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Cuda;
+use super::choose::Cut;
+use super::list::DeviceList;
+use super::spectrum::CudaSpectrum;
+use super::walk::{Head, Job, LEAST, Unit};
+use crate::kernels::{Fault, Guess, List, Statistics};
+use crate::select::Survey;
+
+/// Up to so many scores are counted by the host: a wait for the device takes as long.
+const FEW: usize = 1 << 16;
+
+/// The answer to [`Kernels::survey`](crate::kernels::Kernels::survey) on the GPU.
+#[derive(Debug)]
+pub struct CudaSurvey<'a> {
+    cuda: &'a mut Cuda,
+    job: Job,
+    unit: Arc<Unit>,
+    ranges: Vec<Range<usize>>,
+    guess: &'a mut Guess,
+    /// The best this many are to be among the candidates.
+    expect: usize,
+    /// The spectrum whose bins are surveyed: both parts of a bin are its value.
+    spectrum: Option<&'a CudaSpectrum>,
+    /// Once the host has waited: what the walk found.
+    head: Option<Head>,
+    statistics: Statistics,
+    /// The list is complete from this score on.
+    floor: f32,
+    /// The scores, once the host has them.
+    scores: Option<Vec<f32>>,
+    keep: Keep,
+    /// For the guess, as on the CPU.
+    missed: bool,
+    needed: usize,
+    known: (usize, f32),
+    failed: Option<Fault>,
+    /// The memory the walk has changed is borrowed as long as the survey lives.
+    memory: PhantomData<&'a mut f32>,
+}
+
+/// What a selector has decided.
+#[derive(Debug, Clone, PartialEq)]
+enum Keep {
+    Nothing,
+    Top(usize),
+    Cut(Cut, usize),
+    Positions(Vec<u32>),
+}
+
+impl<'a> CudaSurvey<'a> {
+    pub(super) fn new(
+        cuda: &'a mut Cuda,
+        job: Job,
+        ranges: &[Range<usize>],
+        expect: usize,
+        guess: &'a mut Guess,
+        spectrum: Option<&'a CudaSpectrum>,
+    ) -> crate::Result<CudaSurvey<'a>> {
+        let unit = cuda.unit(ranges)?;
+        // Nothing known, or nothing wanted: only measured.
+        let floor = if guess.floor > 0.0 && expect > 0 { guess.floor } else { f32::INFINITY };
+        if floor < f32::INFINITY {
+            cuda.work.reserve_candidates(2 * expect + 4096)?;
+        }
+        cuda.work.walk(&job, &unit, floor)?;
+        Ok(CudaSurvey {
+            cuda,
+            job,
+            unit,
+            ranges: ranges.to_vec(),
+            guess,
+            expect,
+            spectrum,
+            head: None,
+            statistics: Statistics::default(),
+            floor,
+            scores: None,
+            keep: Keep::Nothing,
+            missed: false,
+            needed: 0,
+            known: (0, 0.0),
+            failed: None,
+            memory: PhantomData,
+        })
+    }
+
+    /// What the walk came to; waits the first time.
+    fn head(&mut self) -> Result<Head, Fault> {
+        if let Some(fault) = &self.failed {
+            return Err(fault.clone());
+        }
+        if let Some(head) = self.head {
+            return Ok(head);
+        }
+        self.cuda.work.fetch_head()?;
+        self.cuda.device.wait()?;
+        self.take_head()?;
+        if self.expect > 0 && !self.has(self.expect) {
+            self.missed = self.floor < f32::INFINITY;
+            self.look_deeper(self.expect)?;
+        }
+        self.head.ok_or(Fault::Failed(crate::Error::Device { action: "survey".into(), reason: "no head".into() }))
+    }
+
+    /// Takes the head that was waited for.
+    fn take_head(&mut self) -> Result<(), Fault> {
+        let head = self.cuda.work.head(&self.unit);
+        if let Some(found) = head.non_finite {
+            return Err(Fault::NonFinite(found));
+        }
+        if self.head.is_none() {
+            self.statistics = head.statistics;
+        }
+        (self.head, self.scores) = (Some(head), None);
+        Ok(())
+    }
+
+    /// Whether the best `k` are surely in the list.
+    fn has(&self, k: usize) -> bool {
+        let found = self.head.map_or(0, |head| head.found);
+        let whole = found <= self.cuda.work.capacity() as usize;
+        self.floor < f32::INFINITY && whole && (found >= k.min(self.unit.elements) || self.floor <= LEAST)
+    }
+
+    /// Looks at the accumulated values again and collects from `floor` on, however many there are.
+    fn look_again(&mut self, floor: f32) -> Result<(), Fault> {
+        let job = self.job.again();
+        for _ in 0..2 {
+            self.cuda.work.walk(&job, &self.unit, floor)?;
+            self.cuda.work.fetch_head()?;
+            self.cuda.device.wait()?;
+            self.take_head()?;
+            let found = self.head.map_or(0, |head| head.found);
+            if found <= self.cuda.work.capacity() as usize {
+                break;
+            }
+            self.cuda.work.reserve_candidates(found)?;
+        }
+        self.floor = floor;
+        Ok(())
+    }
+
+    /// Makes the list hold the best `k`: finds the `k`-th best score of the whole unit first.
+    fn look_deeper(&mut self, k: usize) -> Result<(), Fault> {
+        let job = self.job.again();
+        self.cuda.chooser.find_in_all(&job, &self.unit, k.min(self.unit.elements) as u32)?;
+        self.cuda.chooser.fetch_head()?;
+        self.cuda.device.wait()?;
+        let floor = self.cuda.chooser.chosen().lowest.max(LEAST);
+        self.cuda.work.reserve_candidates(2 * k + 4096)?;
+        self.look_again(floor)
+    }
+
+    /// How many of the list have a score above `threshold`.
+    fn count(&mut self, threshold: f32) -> Result<usize, Fault> {
+        let found = self.head.map_or(0, |head| head.found);
+        if found > FEW {
+            return Ok(self.cuda.chooser.count_above(&self.cuda.work, threshold)?);
+        }
+        if self.scores.is_none() {
+            self.scores = Some(self.cuda.work.scores.read(0..found)?);
+        }
+        let scores = self.scores.as_deref().unwrap_or(&[]);
+        Ok(scores.iter().filter(|&&score| score > threshold).count())
+    }
+
+    /// Makes the list complete above `threshold`, or says that more than `enough` are there; gives the count above.
+    fn reach(&mut self, threshold: f32, enough: usize) -> Result<usize, Fault> {
+        self.head()?;
+        let floor = if threshold < 0.0 { LEAST } else { threshold.next_up() };
+        let known = if self.floor < f32::INFINITY { self.count(threshold)? } else { 0 };
+        if known > enough || floor >= self.floor {
+            return Ok(known);
+        }
+        (self.missed, self.expect) = (true, self.expect.max(enough.min(self.unit.elements).saturating_add(1)));
+        self.look_again(floor)?;
+        Ok(self.head.map_or(0, |head| head.found))
+    }
+
+    /// Notes that `count` elements lie from `score` on.
+    fn note_known(&mut self, count: usize, score: f32) {
+        self.needed = self.needed.max(count);
+        if count > self.known.0 {
+            self.known = (count, score);
+        }
+    }
+
+    /// An answer, or what there is to say after something failed: a vector of zeros.
+    fn answer<T: Default>(&mut self, answer: Result<T, Fault>) -> T {
+        answer.unwrap_or_else(|fault| {
+            self.failed.get_or_insert(fault);
+            T::default()
+        })
+    }
+
+    fn counted(&mut self, threshold: f32, enough: usize) -> Result<usize, Fault> {
+        let count = self.reach(threshold, enough)?;
+        if count <= enough {
+            self.note_known(count, threshold);
+        } else {
+            // To know that there are too many, one more than enough had to be at hand.
+            self.needed = self.needed.max(enough + 1);
+        }
+        Ok(count)
+    }
+
+    fn banded(&mut self, upper: f32, lower: f32, k: usize, start: f64) -> Result<(), Fault> {
+        let above_lower = self.reach(lower, usize::MAX)?;
+        self.note_known(above_lower, lower);
+        let above = self.count(upper)?;
+        let band = above_lower - above;
+        let room = k.saturating_sub(above).min(band);
+        let first = ((band - room) as f64 * start).round() as usize;
+        let cut = Cut { upper, lower, first: first as u32, room: room as u32 };
+        self.keep = Keep::Cut(cut, above + room);
+        Ok(())
+    }
+
+    /// The lowest score of the best `k`.
+    fn lowest_of(&mut self, k: usize) -> Result<f32, Fault> {
+        self.head()?;
+        if !self.has(k) {
+            self.missed = true;
+            self.look_deeper(k)?;
+        }
+        let found = self.head.map_or(0, |head| head.found);
+        if found <= k {
+            self.count(0.0)?;
+            let scores = match self.scores.take() {
+                Some(scores) => scores,
+                None => self.cuda.work.scores.read(0..found)?,
+            };
+            return Ok(scores.iter().copied().min_by(f32::total_cmp).unwrap_or(0.0));
+        }
+        self.cuda.chooser.find(&self.cuda.work, k as u32)?;
+        self.cuda.chooser.fetch_head()?;
+        self.cuda.device.wait()?;
+        Ok(self.cuda.chooser.chosen().lowest)
+    }
+
+    /// Ends the selection; see [`Kernels::finish`](crate::kernels::Kernels::finish).
+    pub(super) fn finish(
+        mut self,
+        positions: &mut DeviceList<u32>,
+        values: &mut DeviceList<f32>,
+    ) -> Result<Statistics, Fault> {
+        let ended = match std::mem::replace(&mut self.keep, Keep::Nothing) {
+            Keep::Nothing => self.head().map(|_| ()),
+            Keep::Top(k) => self.finish_top(k, positions, values),
+            Keep::Cut(cut, kept) => self.finish_cut(cut, kept, positions, values),
+            Keep::Positions(named) => self.finish_positions(&named, positions, values),
+        };
+        if let Err(fault) = ended {
+            // What has entered the memory is taken out again; a device that fails has nothing left to undo.
+            let _ = self.cuda.work.undo(&self.job, &self.ranges);
+            return Err(fault);
+        }
+        let found = (self.head.map_or(0, |head| head.found), self.floor);
+        if self.expect > 0 {
+            self.guess.learn(self.needed, self.known, found, self.missed);
+        }
+        Ok(self.statistics)
+    }
+
+    /// The best `k`. As long as nothing was asked, the guess is taken for good and looked at afterwards.
+    fn finish_top(
+        &mut self,
+        k: usize,
+        positions: &mut DeviceList<u32>,
+        values: &mut DeviceList<f32>,
+    ) -> Result<(), Fault> {
+        let unseen = self.head.is_none() && self.failed.is_none() && self.floor < f32::INFINITY;
+        if !unseen {
+            self.head()?;
+            if !self.has(k) {
+                self.missed = true;
+                self.look_deeper(k)?;
+            }
+        }
+        loop {
+            let room = k.min(self.unit.elements);
+            self.cuda.chooser.find(&self.cuda.work, k as u32)?;
+            let fetched = self.write(None, room, positions, values)?;
+            self.cuda.chooser.fetch_head()?;
+            if self.head.is_none() {
+                self.cuda.work.fetch_head()?;
+            }
+            self.cuda.device.wait()?;
+            if self.head.is_none() {
+                self.take_head()?;
+                if !self.has(k) {
+                    self.missed = true;
+                    self.look_deeper(k)?;
+                    continue;
+                }
+            }
+            let chosen = self.cuda.chooser.chosen();
+            // With fewer than asked for, all are kept: the tail is known down to the floor.
+            let lowest = if chosen.lowest > 0.0 { chosen.lowest } else { self.floor };
+            self.note_known(chosen.kept, lowest);
+            self.grow(chosen.kept, fetched, positions, values);
+            return Ok(());
+        }
+    }
+
+    fn finish_cut(
+        &mut self,
+        cut: Cut,
+        kept: usize,
+        positions: &mut DeviceList<u32>,
+        values: &mut DeviceList<f32>,
+    ) -> Result<(), Fault> {
+        self.head()?;
+        let fetched = self.write(Some(cut), kept, positions, values)?;
+        self.cuda.device.wait()?;
+        self.grow(kept, fetched, positions, values);
+        Ok(())
+    }
+
+    fn finish_positions(
+        &mut self,
+        named: &[u32],
+        positions: &mut DeviceList<u32>,
+        values: &mut DeviceList<f32>,
+    ) -> Result<(), Fault> {
+        self.head()?;
+        let mut ranges = self.ranges.iter();
+        let (mut start, mut before, mut end) = (0, 0, 0);
+        let in_bucket: Vec<u32> = named
+            .iter()
+            .map(|&position| {
+                while position as usize >= end {
+                    let range = ranges.next().expect("a position inside the unit");
+                    (start, before) = (range.start, end);
+                    end += range.len();
+                }
+                (start + position as usize - before) as u32
+            })
+            .collect();
+        let first = positions.len();
+        positions.append(&in_bucket)?;
+        let room = values.room(in_bucket.len())?;
+        match self.spectrum {
+            None => self.cuda.gather(positions.at(first), in_bucket.len(), self.job.residual, room)?,
+            Some(spectrum) => {
+                let room = values.room(2 * in_bucket.len())?;
+                spectrum.gather(positions.at(first), in_bucket.len(), room)?;
+            }
+        }
+        let more = in_bucket.len() * if self.spectrum.is_some() { 2 } else { 1 };
+        let fetched = values.fetch_ahead(more)?;
+        self.cuda.device.wait()?;
+        values.grow(more, fetched);
+        Ok(())
+    }
+
+    /// Lets the device write what is kept, at most `room` of it, behind the lists; says whether it is on its way to
+    /// the host too.
+    fn write(
+        &mut self,
+        cut: Option<Cut>,
+        room: usize,
+        positions: &mut DeviceList<u32>,
+        values: &mut DeviceList<f32>,
+    ) -> Result<(bool, bool), Fault> {
+        let to = positions.room(room)?;
+        match self.spectrum {
+            None => {
+                let values_to = values.room(room)?;
+                self.cuda.chooser.keep(&self.cuda.work, cut, room as u32, (to, values_to))?;
+                Ok((positions.fetch_ahead(room)?, values.fetch_ahead(room)?))
+            }
+            Some(spectrum) => {
+                // The magnitudes are not wanted; they go where both parts of the bins go afterwards.
+                let values_to = values.room(2 * room)?;
+                self.cuda.chooser.keep(&self.cuda.work, cut, room as u32, (to, values_to))?;
+                // Fewer than `room` may be kept: bins beyond are whatever was there, and must not be looked up.
+                self.cuda.chooser.fetch_head()?;
+                self.cuda.device.wait()?;
+                let kept = self.cuda.chooser.chosen().kept.min(room);
+                spectrum.gather(to, kept, values_to)?;
+                Ok((positions.fetch_ahead(room)?, values.fetch_ahead(2 * room)?))
+            }
+        }
+    }
+
+    fn grow(&self, kept: usize, fetched: (bool, bool), positions: &mut DeviceList<u32>, values: &mut DeviceList<f32>) {
+        positions.grow(kept, fetched.0);
+        values.grow(kept * if self.spectrum.is_some() { 2 } else { 1 }, fetched.1);
+    }
+}
+
+impl Survey for CudaSurvey<'_> {
+    fn len(&self) -> usize {
+        self.unit.elements
+    }
+
+    fn start(&self) -> usize {
+        self.ranges.first().map_or(0, |range| range.start)
+    }
+
+    fn statistics(&mut self) -> Statistics {
+        let head = self.head().map(|_| ());
+        self.answer(head);
+        let zeros = Statistics { count: self.unit.elements, ..Statistics::default() };
+        if self.failed.is_some() { zeros } else { self.statistics }
+    }
+
+    fn count_above(&mut self, threshold: f32, enough: usize) -> usize {
+        let counted = self.counted(threshold, enough);
+        self.answer(counted)
+    }
+
+    fn sample(&mut self, start: usize, stride: usize, scores: &mut Vec<f32>) {
+        let sampled = self.head().and_then(|_| Ok(self.cuda.sample(&self.job, &self.ranges, start, stride)?));
+        let sampled = self.answer(sampled);
+        let elements = self.unit.elements.saturating_sub(start).div_ceil(stride);
+        scores.extend(sampled.iter().copied().chain(std::iter::repeat(0.0)).take(elements));
+    }
+
+    fn keep_above(&mut self, threshold: f32) {
+        let count = self.reach(threshold, usize::MAX);
+        let count = self.answer(count);
+        self.note_known(count, threshold);
+        self.keep = Keep::Cut(Cut::above(threshold.max(0.0)), count);
+    }
+
+    fn keep_top(&mut self, k: usize) {
+        self.keep = Keep::Top(k.min(self.unit.elements));
+    }
+
+    fn lowest_kept(&mut self) -> f32 {
+        let Keep::Top(k) = self.keep else { return 0.0 };
+        let lowest = self.lowest_of(k);
+        self.answer(lowest)
+    }
+
+    fn keep_band(&mut self, upper: f32, lower: f32, k: usize, start: f64) {
+        let banded = self.banded(upper, lower, k, start);
+        self.answer(banded);
+    }
+
+    fn keep_positions(&mut self, positions: &[u32]) {
+        self.keep = Keep::Positions(positions.to_vec());
+    }
+
+    fn kept(&mut self) -> usize {
+        match &self.keep {
+            Keep::Nothing => 0,
+            Keep::Cut(_, kept) => *kept,
+            Keep::Positions(positions) => positions.len(),
+            &Keep::Top(k) => {
+                let found = self.head().map(|head| head.found);
+                self.answer(found).min(k)
+            }
+        }
+    }
+}

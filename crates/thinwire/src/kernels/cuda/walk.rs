@@ -1,0 +1,312 @@
+//! The walk over memory, and what it leaves: statistics, and the marked elements as a list of candidates.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::compile::Program;
+use super::device::{Device, launch};
+use super::memory::{Buffer, Element, Pinned};
+use crate::Result;
+use crate::kernels::{NonFinite, Score, Statistics, Update};
+
+/// Elements that sixteen lanes walk: as the CPU's, so that sums are made in the same order.
+const PIECE: usize = 4096;
+/// Elements whose sums are made before those of the next are begun: as the CPU's.
+const TILE: usize = 1 << 18;
+const LANES: usize = 16;
+const THREADS: usize = 256;
+/// Warps in a block of so many threads.
+const WARPS: usize = THREADS / 32;
+
+/// The smallest score a candidate can have: zeros carry nothing and are never sent.
+pub(super) const LEAST: f32 = f32::from_bits(1);
+
+/// The words of the head that a survey writes and the host reads; in the order of `source/survey.cu`.
+const HEAD: usize = 6;
+const FOUND: usize = 4;
+const NON_FINITE: usize = 5;
+
+/// Every walk the engine asks for.
+pub(super) fn variants() -> Vec<Program> {
+    let mut all = Vec::new();
+    for element in [Element::F32, Element::F16, Element::Bf16] {
+        for update in 0..5 {
+            // Weights go with gradients, and with a residual that is looked at once more.
+            let ratios = if update != 0 || element == Element::F32 { 2 } else { 1 };
+            all.extend((0..ratios).map(|relative| program(element, update, relative == 1)));
+            if update != 0 {
+                all.push(undo_program(element, update));
+            }
+        }
+    }
+    all
+}
+
+fn program(element: Element, update: u32, relative: bool) -> Program {
+    Program::new("walk")
+        .with("GRADIENT", element.number())
+        .with("UPDATE", update)
+        .with("RELATIVE", relative as u32)
+}
+
+fn undo_program(element: Element, update: u32) -> Program {
+    Program::new("undo").with("GRADIENT", element.number()).with("UPDATE", update)
+}
+
+/// The number of the kernels' switch, and the coefficient.
+fn number_of(update: Update) -> (u32, f32) {
+    match update {
+        Update::Keep => (0, 0.0),
+        Update::Add => (1, 0.0),
+        Update::Replace => (2, 0.0),
+        Update::HeavyBall(coefficient) => (3, coefficient),
+        Update::Nesterov(coefficient) => (4, coefficient),
+    }
+}
+
+/// A unit cut into pieces, with the tables the kernels go by.
+#[derive(Debug)]
+pub(super) struct Unit {
+    pub elements: usize,
+    pieces: Buffer<u32>,
+    pub count: u32,
+    piece_tiles: Buffer<u32>,
+    tile_starts: Buffer<u32>,
+    tiles: u32,
+}
+
+impl Unit {
+    pub fn new(device: &Arc<Device>, ranges: &[Range<usize>]) -> Result<Unit> {
+        let (mut pieces, mut piece_tiles, mut tile_starts) = (Vec::new(), Vec::new(), vec![0u32]);
+        for range in ranges {
+            for tile in range.clone().step_by(TILE) {
+                let end = range.end.min(tile + TILE);
+                // Whole rows; the last few elements are a piece of their own, as on the CPU.
+                let whole = tile + (end - tile) / LANES * LANES;
+                let number = tile_starts.len() as u32 - 1;
+                let starts = (tile..whole).step_by(PIECE).map(|start| start..whole.min(start + PIECE));
+                for piece in starts.chain([whole..end]).filter(|piece| !piece.is_empty()) {
+                    pieces.extend([piece.start as u32, piece.len() as u32]);
+                    piece_tiles.push(number);
+                }
+                tile_starts.push(piece_tiles.len() as u32);
+            }
+        }
+        let (count, tiles) = (piece_tiles.len() as u32, tile_starts.len() as u32 - 1);
+        Ok(Unit {
+            elements: ranges.iter().map(Range::len).sum(),
+            pieces: Buffer::of(device, &pieces)?,
+            count,
+            piece_tiles: Buffer::of(device, &piece_tiles)?,
+            tile_starts: Buffer::of(device, &tile_starts)?,
+            tiles,
+        })
+    }
+
+    pub fn pieces(&self) -> u64 {
+        self.pieces.address()
+    }
+}
+
+/// What a walk reads and writes: addresses on the device, 0 where there is nothing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Job {
+    pub gradient: u64,
+    pub element: Element,
+    pub residual: u64,
+    pub momentum: u64,
+    pub weights: u64,
+    pub update: Update,
+    pub scale: f32,
+    pub score: Score,
+}
+
+impl Job {
+    /// Looks at a vector of 32-bit floats, without changing anything.
+    pub fn look(values: u64, weights: u64, score: Score) -> Job {
+        Job { gradient: values, element: Element::F32, residual: values, momentum: 0, weights, update: Update::Keep, scale: 1.0, score }
+    }
+
+    /// The same vectors once more, after the walk.
+    pub fn again(&self) -> Job {
+        Job::look(self.residual, self.weights, self.score)
+    }
+
+    pub fn side(&self) -> u32 {
+        match self.score {
+            Score::Magnitude | Score::Relative { .. } => 0,
+            Score::Positive => 1,
+            Score::Negative => 2,
+        }
+    }
+
+    /// The guard, and the address of the weights where they count.
+    pub fn relative(&self) -> (f32, u64) {
+        match self.score {
+            Score::Relative { guard } => (guard, self.weights),
+            _ => (1.0, 0),
+        }
+    }
+}
+
+/// What the kernels of a walk work in; kept for the next unit.
+#[derive(Debug)]
+pub(super) struct Workspace {
+    device: Arc<Device>,
+    survey: Program,
+    masks: Buffer<u16>,
+    hits: Buffer<u32>,
+    offsets: Buffer<u32>,
+    sums: Buffer<f64>,
+    extremes: Buffer<f32>,
+    tile_hits: Buffer<u32>,
+    tile_offsets: Buffer<u32>,
+    tile_sums: Buffer<f64>,
+    tile_extremes: Buffer<f32>,
+    head: Buffer<u64>,
+    seen: Pinned<u64>,
+    pub positions: Buffer<u32>,
+    pub values: Buffer<f32>,
+    pub scores: Buffer<f32>,
+}
+
+/// What the head of a survey says.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Head {
+    pub statistics: Statistics,
+    pub found: usize,
+    pub non_finite: Option<NonFinite>,
+}
+
+impl Workspace {
+    pub fn new(device: &Arc<Device>) -> Result<Workspace> {
+        Ok(Workspace {
+            device: device.clone(),
+            survey: Program::new("survey"),
+            masks: Buffer::new(device, 0)?,
+            hits: Buffer::new(device, 0)?,
+            offsets: Buffer::new(device, 0)?,
+            sums: Buffer::new(device, 0)?,
+            extremes: Buffer::new(device, 0)?,
+            tile_hits: Buffer::new(device, 0)?,
+            tile_offsets: Buffer::new(device, 0)?,
+            tile_sums: Buffer::new(device, 0)?,
+            tile_extremes: Buffer::new(device, 0)?,
+            head: Buffer::zeros(device, HEAD)?,
+            seen: Pinned::new(device, HEAD)?,
+            positions: Buffer::new(device, 0)?,
+            values: Buffer::new(device, 0)?,
+            scores: Buffer::new(device, 0)?,
+        })
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        let lists = 12 * self.positions.len();
+        let pieces = 2 * self.masks.len() + 4 * (self.hits.len() + self.offsets.len() + self.extremes.len()) + 8 * self.sums.len();
+        lists + pieces + 4 * (self.tile_hits.len() + self.tile_offsets.len() + self.tile_extremes.len()) + 8 * self.tile_sums.len()
+    }
+
+    /// Makes room for so many candidates. What was collected is lost.
+    pub fn reserve_candidates(&mut self, capacity: usize) -> Result<()> {
+        self.positions.reserve(capacity, 0)?;
+        self.values.reserve(capacity, 0)?;
+        self.scores.reserve(capacity, 0)
+    }
+
+    /// How many candidates there is room for.
+    pub fn capacity(&self) -> u32 {
+        self.positions.len().min(self.values.len()).min(self.scores.len()) as u32
+    }
+
+    /// The address of the number of candidates that were found.
+    pub fn found(&self) -> u64 {
+        self.head.at(FOUND)
+    }
+
+    /// Walks, measures and, unless the floor is infinite, collects from `floor` on. Nothing is waited for.
+    pub fn walk(&mut self, job: &Job, unit: &Unit, floor: f32) -> Result<()> {
+        let (count, tiles) = (unit.count as usize, unit.tiles as usize);
+        self.masks.reserve(PIECE / LANES * count, 0)?;
+        self.hits.reserve(count, 0)?;
+        self.offsets.reserve(count, 0)?;
+        self.sums.reserve(3 * count, 0)?;
+        self.extremes.reserve(2 * count, 0)?;
+        self.tile_hits.reserve(tiles, 0)?;
+        self.tile_offsets.reserve(tiles, 0)?;
+        self.tile_sums.reserve(3 * tiles, 0)?;
+        self.tile_extremes.reserve(2 * tiles, 0)?;
+        self.head.fill_ones()?;
+        let (update, coefficient) = number_of(job.update);
+        let (guard, weights) = job.relative();
+        let program = program(job.element, update, weights != 0);
+        let Workspace { device, survey, .. } = self;
+        launch!(
+            device, &program, "walk", count.div_ceil(2 * WARPS), THREADS,
+            job.gradient, job.residual, job.momentum, weights, unit.pieces(), unit.count, job.scale, coefficient,
+            guard, job.side(), floor.max(LEAST), self.masks.address(), self.hits.address(), self.sums.address(),
+            self.extremes.address(), self.head.at(NON_FINITE),
+        )?;
+        launch!(
+            device, survey, "tiles", tiles.div_ceil(WARPS), THREADS,
+            unit.tile_starts.address(), unit.tiles, self.hits.address(), self.sums.address(), self.extremes.address(),
+            self.offsets.address(), self.tile_hits.address(), self.tile_sums.address(), self.tile_extremes.address(),
+        )?;
+        launch!(
+            device, survey, "total", 1, 1024,
+            unit.tiles, self.tile_hits.address(), self.tile_sums.address(), self.tile_extremes.address(),
+            self.tile_offsets.address(), self.head.address(),
+        )?;
+        if floor == f32::INFINITY {
+            return Ok(());
+        }
+        launch!(
+            device, survey, "collect", count.div_ceil(WARPS), THREADS,
+            unit.pieces(), unit.count, unit.piece_tiles.address(), self.tile_offsets.address(), self.offsets.address(),
+            self.hits.address(), self.masks.address(), job.residual, weights, guard, self.capacity(),
+            self.positions.address(), self.values.address(), self.scores.address(),
+        )
+    }
+
+    /// Begins to bring the head to the host.
+    pub fn fetch_head(&mut self) -> Result<()> {
+        self.seen.fetch(0..HEAD, self.head.address())
+    }
+
+    /// What the head said when it was last fetched and waited for.
+    pub fn head(&self, unit: &Unit) -> Head {
+        let seen = self.seen.slice();
+        let non_finite = Some(seen[NON_FINITE]).filter(|&key| key != u64::MAX);
+        Head {
+            statistics: Statistics {
+                count: unit.elements,
+                sum: f64::from_bits(seen[0]),
+                sum_magnitude: f64::from_bits(seen[1]),
+                sum_squares: f64::from_bits(seen[2]),
+                max: f32::from_bits(seen[3] as u32),
+                min: f32::from_bits((seen[3] >> 32) as u32),
+            },
+            found: seen[FOUND] as usize,
+            non_finite: non_finite
+                .map(|key| NonFinite { position: (key >> 32) as usize, value: f32::from_bits(key as u32) }),
+        }
+    }
+
+    /// Takes the gradient of a walk back out of the memory.
+    pub fn undo(&self, job: &Job, ranges: &[Range<usize>]) -> Result<()> {
+        let (update, coefficient) = number_of(job.update);
+        if update == 0 {
+            return Ok(());
+        }
+        let program = undo_program(job.element, update);
+        for range in ranges.iter().filter(|range| !range.is_empty()) {
+            let (start, count) = (range.start as u64, range.len() as u64);
+            let grid = range.len().div_ceil(4 * THREADS).min(1 << 16);
+            launch!(
+                self.device, &program, "undo", grid, THREADS,
+                job.gradient, job.residual, job.momentum, start, count, job.scale, coefficient,
+            )?;
+        }
+        Ok(())
+    }
+}
