@@ -285,6 +285,16 @@ pub enum Error {
         values: String,
     },
 
+    // ---- kernels ----
+    /// The device on which the arithmetic runs has failed. What it holds can't be relied on any more.
+    #[error("the device can't {action}: {reason}")]
+    Device {
+        /// What it was to do.
+        action: &'static str,
+        /// What its driver said.
+        reason: String,
+    },
+
     // ---- state ----
     /// A saved state does not fit what it is loaded into.
     #[error("state {path}: {field} is {found}; expected {expected}")]
