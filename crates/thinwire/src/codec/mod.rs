@@ -44,7 +44,7 @@ pub mod index;
 pub mod value;
 mod varint;
 
-pub use frame::{Frame, FrameWriter, Header, Section, SectionInput, SectionSize, Sections};
+pub use frame::{EncodedSection, Frame, FrameWriter, Header, Section, SectionInput, SectionSize, Sections};
 pub use index::{IndexChoice, IndexForm};
 pub use value::{RangeFloat, Rounding, ValueForm};
 

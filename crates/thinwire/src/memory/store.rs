@@ -1,87 +1,87 @@
 //! Residual and momentum of one bucket.
 
 use super::State;
-use crate::kernels::{Cpu, Kernels, Score, Update, Walk};
+use crate::kernels::{Kernels, Run, Score, Update, Vector, Walk};
 use crate::{Bucket, Error, Result};
 
 /// What one bucket keeps from step to step: one residual for each element and, with momentum correction, one
-/// momentum.
+/// momentum. Both are in the memory of the device that works on them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Memory {
+pub struct Memory<V = Vec<f32>> {
     /// What was not sent; without feedback only a work space, which holds the last gradient.
-    pub residual: Vec<f32>,
+    pub residual: V,
     /// The momentum; empty without momentum correction.
-    pub momentum: Vec<f32>,
+    pub momentum: V,
     /// How the gradient enters.
     pub update: Update,
 }
 
-impl Memory {
+impl<V: Vector> Memory<V> {
     /// An empty memory of `len` elements.
-    pub fn new(len: usize, update: Update) -> Memory {
+    pub fn new<K: Kernels<Vector = V>>(kernels: &mut K, len: usize, update: Update) -> Result<Memory<V>> {
         let has_momentum = matches!(update, Update::HeavyBall(_) | Update::Nesterov(_));
-        // Written and not only asked for zeroed, so that the system hands out the pages now and not in the
-        // first step.
-        let zeros = |len| {
-            let mut zeros = Vec::with_capacity(len);
-            zeros.resize(len, 0.0);
-            zeros
-        };
-        Memory { residual: zeros(len), momentum: zeros(if has_momentum { len } else { 0 }), update }
+        let residual = kernels.zeros(len)?;
+        let momentum = kernels.zeros(if has_momentum { len } else { 0 })?;
+        Ok(Memory { residual, momentum, update })
     }
 
     /// The walk in which a gradient enters this memory.
-    pub fn walk<'a>(
+    pub fn walk<'a, G: ?Sized>(
         &'a mut self,
-        gradient: &'a [f32],
-        weights: Option<&'a [f32]>,
+        gradient: &'a G,
+        weights: Option<&'a G>,
         scale: f32,
         score: Score,
-    ) -> Walk<'a, [f32]> {
-        let momentum = Some(&mut self.momentum[..]).filter(|momentum| !momentum.is_empty());
+    ) -> Walk<'a, G, V> {
+        let momentum = Some(&mut self.momentum).filter(|momentum| !momentum.is_empty());
         Walk { gradient, residual: &mut self.residual, momentum, weights, update: self.update, scale, score }
     }
 
     /// Forgets what was sent: the residual becomes zero there, and so does the momentum (momentum masking), so
     /// that a coordinate that has just moved is not pushed again by its stale past.
-    pub fn forget(&mut self, cpu: &mut Cpu, positions: &[u32]) {
-        cpu.clear(positions, &mut self.residual);
+    pub fn forget<K: Kernels<Vector = V>>(
+        &mut self,
+        kernels: &mut K,
+        positions: Run<'_, K::Positions>,
+    ) -> Result<()> {
         if !self.momentum.is_empty() {
-            cpu.clear(positions, &mut self.momentum);
+            kernels.clear(positions.clone(), &mut self.momentum)?;
         }
+        kernels.clear(positions, &mut self.residual)
     }
 
     /// Writes the layers of `bucket` into `state`, by name. Without feedback there is nothing to write.
-    pub fn save(&self, bucket: &Bucket, state: &mut State) {
+    pub fn save(&self, bucket: &Bucket, state: &mut State) -> Result<()> {
         if self.update == Update::Replace {
-            return;
+            return Ok(());
         }
         for layer in bucket.layers() {
             for (vector, into) in
                 [(&self.residual, &mut state.residual), (&self.momentum, &mut state.momentum)]
             {
-                if let Some(values) = vector.get(layer.range()) {
-                    into.insert(layer.name().to_owned(), values.to_vec());
+                if layer.range().end <= vector.len() {
+                    into.insert(layer.name().to_owned(), vector.read(layer.range())?);
                 }
             }
         }
+        Ok(())
     }
 
     /// The same, but what was written does not stay here, so that it is never there twice.
-    pub fn move_to(mut self, bucket: &Bucket, state: &mut State) {
+    pub fn move_to(mut self, bucket: &Bucket, state: &mut State) -> Result<()> {
         if self.update == Update::Replace {
-            return;
+            return Ok(());
         }
         for layer in bucket.layers().iter().rev() {
             for (vector, into) in
                 [(&mut self.residual, &mut state.residual), (&mut self.momentum, &mut state.momentum)]
             {
-                if vector.get(layer.range()).is_some() {
-                    into.insert(layer.name().to_owned(), vector.split_off(layer.range().start));
-                    vector.shrink_to_fit();
+                if layer.range().end <= vector.len() {
+                    into.insert(layer.name().to_owned(), vector.take_end(layer.range().start)?);
                 }
             }
         }
+        Ok(())
     }
 
     /// Takes the layers of `bucket` out of `state`. All of them must be there, with their lengths; otherwise
@@ -94,7 +94,7 @@ impl Memory {
         for (kind, own, saved) in
             [("residual", &self.residual, &state.residual), ("momentum", &self.momentum, &state.momentum)]
         {
-            for layer in bucket.layers().iter().filter(|layer| own.get(layer.range()).is_some()) {
+            for layer in bucket.layers().iter().filter(|layer| layer.range().end <= own.len()) {
                 let found = saved.get(layer.name());
                 if found.is_none_or(|found| found.len() != layer.len()) {
                     return Err(Error::BadState {
@@ -108,8 +108,8 @@ impl Memory {
         }
         for (own, saved) in [(&mut self.residual, &state.residual), (&mut self.momentum, &state.momentum)] {
             for layer in bucket.layers() {
-                if let Some(values) = own.get_mut(layer.range()) {
-                    values.copy_from_slice(&saved[layer.name()]);
+                if layer.range().end <= own.len() {
+                    own.write(layer.range().start, &saved[layer.name()])?;
                 }
             }
         }

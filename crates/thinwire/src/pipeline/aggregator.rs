@@ -1,40 +1,43 @@
 //! From the frames of all ranks to the mean gradient.
 
 use super::recipe::Recipe;
-use super::spectrum::Spectrum;
 use super::unit::divide;
 use crate::codec::{Frame, Header, Section, ValueForm};
-use crate::kernels::{Cpu, Kernels};
+use crate::kernels::{Cpu, Kernels, Spectrum};
 use crate::transform::TransformKind;
 use crate::{Bucket, Error, Result};
 
 /// Decodes frames and adds them up, in the order given: the same order on every rank gives the same bits.
 /// See the [module](super) for an example.
 #[derive(Debug)]
-pub struct Aggregator {
+pub struct Aggregator<K: Kernels = Cpu> {
     bucket: Bucket,
-    spectrum: Option<Spectrum>,
-    indices: Vec<u32>,
-    values: Vec<f32>,
+    spectrum: Option<K::Spectrum>,
     /// The frame that is being added.
     reading: usize,
 }
 
 impl Aggregator {
-    /// An aggregator for frames made by `recipe` of `bucket`.
+    /// An aggregator for frames made by `recipe` of `bucket`, on the CPU.
     pub fn new(recipe: &Recipe, bucket: Bucket) -> Result<Aggregator> {
+        Aggregator::on(&mut Cpu::new(1), recipe, bucket)
+    }
+}
+
+impl<K: Kernels> Aggregator<K> {
+    /// The same on any device.
+    pub fn on(kernels: &mut K, recipe: &Recipe, bucket: Bucket) -> Result<Aggregator<K>> {
         let (_, units) = divide(recipe, &bucket);
         let spectrum = match (recipe.transform, units.first()) {
-            (TransformKind::Fft { block }, Some(unit)) => Some(Spectrum::new(&unit.ranges, block)?),
+            (TransformKind::Fft { block }, Some(unit)) => Some(kernels.spectrum(&unit.ranges, block)?),
             _ => None,
         };
-        Ok(Aggregator { bucket, spectrum, indices: Vec::new(), values: Vec::new(), reading: 0 })
+        Ok(Aggregator { bucket, spectrum, reading: 0 })
     }
 
-    /// Bytes held.
+    /// Bytes held, beyond the work space of the kernels.
     pub fn workspace_bytes(&self) -> usize {
-        let spectrum = self.spectrum.as_ref().map_or(0, Spectrum::bytes);
-        4 * (self.indices.capacity() + self.values.capacity()) + spectrum
+        self.spectrum.as_ref().map_or(0, Spectrum::bytes)
     }
 
     /// Which of the frames was read last: after an error, the one it is about.
@@ -46,40 +49,35 @@ impl Aggregator {
     /// `expected`, a frame of another step, plan or bucket is an error. Frequencies are summed as such, and
     /// transformed back once.
     ///
-    /// On an error `output` is zero.
+    /// On an error `output` is zero, unless the device has failed.
     pub fn sum<'f>(
         &mut self,
-        cpu: &mut Cpu,
+        kernels: &mut K,
         frames: impl IntoIterator<Item = &'f [u8]>,
         expected: Option<&Header>,
         factor: f32,
-        output: &mut [f32],
+        output: &mut K::Gradient,
     ) -> Result<()> {
-        self.bucket.check_len("output", output.len())?;
-        output.fill(0.0);
-        let summed = self.add_all(cpu, frames, expected, factor, output);
-        match summed {
-            Err(_) => output.fill(0.0),
-            Ok(frequencies) => {
-                if let (true, Some(spectrum)) = (frequencies, &mut self.spectrum) {
-                    spectrum.inverse(output, |output, value| *output += value);
-                }
-            }
+        self.bucket.check_len("output", K::elements(output))?;
+        kernels.begin_mean(output)?;
+        let summed = self.add_all(kernels, frames, expected, factor, output);
+        if summed.is_err() {
+            kernels.begin_mean(output)?;
         }
-        summed.map(|_| ())
+        kernels.end_mean(output)?;
+        summed
     }
 
-    /// Adds all frames; tells whether any of them held frequencies.
     fn add_all<'f>(
         &mut self,
-        cpu: &mut Cpu,
+        kernels: &mut K,
         frames: impl IntoIterator<Item = &'f [u8]>,
         expected: Option<&Header>,
         factor: f32,
-        output: &mut [f32],
-    ) -> Result<bool> {
+        output: &mut K::Gradient,
+    ) -> Result<()> {
         if let Some(spectrum) = &mut self.spectrum {
-            spectrum.zero();
+            kernels.clear_spectrum(spectrum)?;
         }
         let mut frequencies = false;
         for (number, bytes) in frames.into_iter().enumerate() {
@@ -91,7 +89,6 @@ impl Aggregator {
             let found = frame.header().elements as usize;
             self.bucket.check_len("frame", found)?;
             for section in frame.sections() {
-                section.decode(&mut self.indices, &mut self.values)?;
                 if *section.value_form() == ValueForm::Absent {
                     return Err(Error::BadField {
                         field: "section's value form",
@@ -99,47 +96,28 @@ impl Aggregator {
                         expected: "values to add up".into(),
                     });
                 }
-                // Now, while they are few: later every element of the output would have to be walked.
-                if factor != 1.0 {
-                    self.values.iter_mut().for_each(|value| *value *= factor);
-                }
                 if section.width() == 1 {
-                    self.add_coordinates(cpu, &section, output);
+                    kernels.add_section(&section, factor, output)?;
                 } else {
-                    self.add_frequencies(&section)?;
+                    kernels.add_bins(&section, factor, self.spectrum_for(&section)?)?;
                     frequencies = true;
                 }
             }
         }
-        Ok(frequencies)
-    }
-
-    fn add_coordinates(&mut self, cpu: &mut Cpu, section: &Section<'_>, output: &mut [f32]) {
-        let start = section.start() as usize;
-        let universe = &mut output[start..start + section.universe() as usize];
-        if self.indices.is_empty() {
-            // Not added to a zero, so that a zero keeps its sign and one dense message comes back bit for bit.
-            let add = |(sum, &value): (&mut f32, &f32)| *sum = if *sum == 0.0 { value } else { *sum + value };
-            universe.iter_mut().zip(&self.values).for_each(add);
-        } else {
-            cpu.scatter_add(&self.indices, &self.values, universe);
+        match &mut self.spectrum {
+            Some(spectrum) if frequencies => kernels.add_spectrum(spectrum, output),
+            _ => Ok(()),
         }
     }
 
-    fn add_frequencies(&mut self, section: &Section<'_>) -> Result<()> {
-        let Some(spectrum) = self.spectrum.as_mut().filter(|s| s.bins() == section.universe() as usize)
-        else {
-            return Err(Error::BadField {
-                field: "section of frequencies",
-                found: format!("{} bins", section.universe()),
-                expected: self
-                    .spectrum
-                    .as_ref()
-                    .map_or("none by this method".into(), |s| format!("{}", s.bins())),
-            });
-        };
-        let all = self.indices.is_empty();
-        spectrum.add((!all).then_some(&self.indices[..]), &self.values);
-        Ok(())
+    /// The spectrum that a section of frequencies is added to.
+    fn spectrum_for(&mut self, section: &Section<'_>) -> Result<&mut K::Spectrum> {
+        let bins = self.spectrum.as_ref().map(Spectrum::bins);
+        let fits = |spectrum: &&mut K::Spectrum| spectrum.bins() == section.universe() as usize;
+        self.spectrum.as_mut().filter(fits).ok_or_else(|| Error::BadField {
+            field: "section of frequencies",
+            found: format!("{} bins", section.universe()),
+            expected: bins.map_or("none by this method".into(), |bins| bins.to_string()),
+        })
     }
 }

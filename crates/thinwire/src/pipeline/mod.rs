@@ -27,12 +27,11 @@ mod aggregator;
 mod compressor;
 mod recipe;
 mod report;
-mod spectrum;
 mod unit;
 
 pub use aggregator::Aggregator;
-pub use compressor::{Compressor, Input};
-pub(crate) use compressor::{non_finite, norm_of_huge};
+pub(crate) use compressor::fault_in;
+pub use compressor::{Compressor, Input, InputOn};
 pub use recipe::{Exception, Exchange, Momentum, Recipe, Scope, ValuePlan};
 pub use report::Report;
 

@@ -98,7 +98,8 @@ impl Select for Importance {
         match self.rule {
             ImportanceRule::Fixed(threshold) => survey.keep_above(threshold),
             ImportanceRule::Controlled if self.threshold == 0.0 => {
-                self.learnt = survey.keep_top(k).next_down().max(0.0);
+                survey.keep_top(k);
+                self.learnt = survey.lowest_kept().next_down().max(0.0);
             }
             ImportanceRule::Controlled => {
                 let used = keep_held(survey, self.threshold, k);

@@ -130,13 +130,14 @@ fn keep_held(survey: &mut dyn Survey, threshold: f32, k: usize) -> f32 {
         threshold
     } else {
         // The lowest score kept; what lies above the next lower float is what was kept, but for ties.
-        survey.keep_top(k).next_down().max(0.0)
+        survey.keep_top(k);
+        survey.lowest_kept().next_down().max(0.0)
     }
 }
 
 /// Mean and maximum of the scores, as the threshold rules of RedSync and MSTopk use them: of magnitudes,
 /// or of the signed values seen from the chosen side.
-fn mean_and_max(survey: &dyn Survey, score: Score) -> (f64, f64) {
+fn mean_and_max(survey: &mut dyn Survey, score: Score) -> (f64, f64) {
     let statistics = survey.statistics();
     match score {
         Score::Positive => (statistics.mean(), statistics.max as f64),

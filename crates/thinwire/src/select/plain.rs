@@ -7,6 +7,7 @@ pub(crate) struct PlainSurvey {
     pub scores: Vec<f32>,
     pub values: Vec<f32>,
     pub kept: Vec<u32>,
+    lowest: f32,
     statistics: Statistics,
 }
 
@@ -22,7 +23,7 @@ impl PlainSurvey {
             min: values.iter().fold(0.0, |a, &b| a.min(b)),
         };
         let scores = values.iter().map(|x| x.abs()).collect();
-        PlainSurvey { scores, values: values.to_vec(), kept: Vec::new(), statistics }
+        PlainSurvey { scores, values: values.to_vec(), kept: Vec::new(), lowest: 0.0, statistics }
     }
 
     fn keep(&mut self, test: impl Fn(f32) -> bool) {
@@ -41,8 +42,8 @@ impl Survey for PlainSurvey {
         0
     }
 
-    fn statistics(&self) -> &Statistics {
-        &self.statistics
+    fn statistics(&mut self) -> Statistics {
+        self.statistics
     }
 
     fn count_above(&mut self, threshold: f32, _enough: usize) -> usize {
@@ -57,14 +58,17 @@ impl Survey for PlainSurvey {
         self.keep(|score| score > threshold);
     }
 
-    fn keep_top(&mut self, k: usize) -> f32 {
+    fn keep_top(&mut self, k: usize) {
         self.keep(|_| true);
         let scores = &self.scores;
         self.kept.sort_by(|&a, &b| scores[b as usize].total_cmp(&scores[a as usize]).then(a.cmp(&b)));
         self.kept.truncate(k);
-        let lowest = self.kept.last().map_or(0.0, |&i| scores[i as usize]);
+        self.lowest = self.kept.last().map_or(0.0, |&i| scores[i as usize]);
         self.kept.sort();
-        lowest
+    }
+
+    fn lowest_kept(&mut self) -> f32 {
+        self.lowest
     }
 
     fn keep_band(&mut self, upper: f32, lower: f32, k: usize, start: f64) {
@@ -87,12 +91,7 @@ impl Survey for PlainSurvey {
         self.kept = positions.to_vec();
     }
 
-    fn kept(&self) -> usize {
+    fn kept(&mut self) -> usize {
         self.kept.len()
-    }
-
-    fn finish(self, positions: &mut Vec<u32>, values: &mut Vec<f32>) {
-        values.extend(self.kept.iter().map(|&i| self.values[i as usize]));
-        positions.extend(self.kept);
     }
 }

@@ -6,8 +6,10 @@ use crate::kernels::Statistics;
 ///
 /// Elements are ranked by their [`Score`](crate::kernels::Score), ties to the lower position; elements with
 /// score 0 are kept only by [`keep_positions`](Survey::keep_positions). A selector asks what it needs and ends with one `keep_…` call; the caller then
-/// gets what was kept by [`finish`](Survey::finish). A device answers in whatever way is cheapest for it. The CPU has
-/// collected the best elements while it accumulated, and goes back to memory only when asked for more.
+/// gets what was kept by [`Kernels::finish`](crate::kernels::Kernels::finish). A device answers in whatever way is cheapest
+/// for it. The CPU has collected the best elements while it accumulated, and goes back to memory only when asked for
+/// more. A device that must wait for an answer does so when it is asked and not before; once it has failed, it answers
+/// as for a vector of zeros, and the end of the selection says what went wrong.
 pub trait Survey {
     /// Elements in the unit.
     fn len(&self) -> usize;
@@ -21,7 +23,7 @@ pub trait Survey {
     }
 
     /// Statistics of the accumulated values (not of the scores).
-    fn statistics(&self) -> &Statistics;
+    fn statistics(&mut self) -> Statistics;
 
     /// How many scores are above `threshold`. Counting may stop beyond `enough`: a larger answer means
     /// "more than `enough`", any answer up to `enough` is exact.
@@ -33,8 +35,11 @@ pub trait Survey {
     /// Keeps the scores above `threshold`.
     fn keep_above(&mut self, threshold: f32);
 
-    /// Keeps the `k` best (all non-zero ones, if there are fewer) and returns the lowest score kept.
-    fn keep_top(&mut self, k: usize) -> f32;
+    /// Keeps the `k` best (all non-zero ones, if there are fewer).
+    fn keep_top(&mut self, k: usize);
+
+    /// The lowest score that [`keep_top`](Survey::keep_top) has kept; 0 if it kept none.
+    fn lowest_kept(&mut self) -> f32;
 
     /// Keeps the scores above `upper`, and fills up to `k` with a run, in order of position, of those above
     /// `lower`. The run begins at fraction `start` (0 to 1) of the places where it can begin.
@@ -44,12 +49,5 @@ pub trait Survey {
     fn keep_positions(&mut self, positions: &[u32]);
 
     /// How many are kept.
-    fn kept(&self) -> usize;
-
-    /// Ends the selection: appends the positions in the bucket (sorted) and the values of what was kept.
-    /// Nothing is changed by that; [`Kernels::clear`](crate::kernels::Kernels::clear) empties the memory there
-    /// once the message is made.
-    fn finish(self, positions: &mut Vec<u32>, values: &mut Vec<f32>)
-    where
-        Self: Sized;
+    fn kept(&mut self) -> usize;
 }

@@ -1,9 +1,11 @@
 //! One message: header, sections, checksum.
 
+mod encoded;
 mod header;
 mod section;
 mod writer;
 
+pub use encoded::EncodedSection;
 pub use header::Header;
 pub use section::{Section, Sections};
 pub use writer::{FrameWriter, SectionInput, SectionSize};

@@ -101,13 +101,7 @@ impl<'a> FrameWriter<'a> {
 
     fn append(&mut self, input: &SectionInput<'_>) -> Result<SectionSize> {
         let &SectionInput { start, universe, width, values, form, .. } = input;
-        if !(1..=2).contains(&width) {
-            return Err(Error::BadField {
-                field: "section width",
-                found: width.to_string(),
-                expected: "1 or 2".into(),
-            });
-        }
+        check_width(width)?;
         section::check_place(&self.header, start, universe, width)?;
         let plan = match input.indices {
             // Values without bytes of their own need written indices (see `check_forms`), even if those are
@@ -145,6 +139,17 @@ impl<'a> FrameWriter<'a> {
         })
     }
 
+    /// What the frame's header says.
+    pub(super) fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Counts one more section, whose checked bytes the caller appends.
+    pub(super) fn begin_section(&mut self) -> &mut Vec<u8> {
+        self.sections += 1;
+        self.out
+    }
+
     /// Closes the frame and gives its length.
     ///
     /// # Errors
@@ -163,6 +168,14 @@ impl<'a> FrameWriter<'a> {
         self.finished = true;
         Ok(length)
     }
+}
+
+/// Fails unless coordinates are real or complex.
+pub(super) fn check_width(width: u8) -> Result<()> {
+    if (1..=2).contains(&width) {
+        return Ok(());
+    }
+    Err(Error::BadField { field: "section width", found: width.to_string(), expected: "1 or 2".into() })
 }
 
 impl Drop for FrameWriter<'_> {

@@ -1,7 +1,10 @@
 //! The kernels on the CPU: SIMD chosen at run time, and threads.
 
 mod candidates;
+mod coder;
+mod kernels;
 mod lanes;
+mod spectrum;
 mod spread;
 mod survey;
 mod undo;
@@ -9,7 +12,9 @@ mod walk;
 
 use std::ops::Range;
 
-use super::{Guess, Kernels, NonFinite, Score, Statistics, Update, Walk};
+use super::{NonFinite, Score, Statistics};
+use coder::Coder;
+pub use spectrum::CpuSpectrum;
 use spread::{Part, Task, View, Work, first_stop, spread, tile};
 pub use survey::CpuSurvey;
 
@@ -55,6 +60,7 @@ pub struct Cpu {
     tiles: Vec<Range<usize>>,
     statistics: Vec<Statistics>,
     sample: Vec<f32>,
+    coder: Coder,
 }
 
 impl Cpu {
@@ -77,6 +83,7 @@ impl Cpu {
             tiles: Vec::new(),
             statistics: Vec::new(),
             sample: Vec::new(),
+            coder: Coder::default(),
         }
     }
 
@@ -94,15 +101,6 @@ impl Cpu {
             #[cfg(target_arch = "x86_64")]
             InstructionSet::Avx512 => "AVX-512",
         }
-    }
-
-    /// Bytes of work space held beyond the vectors of the caller.
-    pub fn workspace_bytes(&self) -> usize {
-        let lists: usize = self.parts.iter().map(|part| part.candidates.bytes()).sum();
-        lists
-            + self.tiles.capacity() * size_of::<Range<usize>>()
-            + self.statistics.capacity() * size_of::<Statistics>()
-            + 4 * self.sample.capacity()
     }
 
     /// `residual += gradient`, nothing else: the least any compressor with memory must do, and what the
@@ -175,46 +173,6 @@ impl Cpu {
         let mut total = Statistics::default();
         self.statistics.iter().for_each(|tile| total.merge(tile));
         Ok(total)
-    }
-}
-
-impl Kernels for Cpu {
-    type Vector = [f32];
-    type Survey<'a> = CpuSurvey<'a>;
-
-    fn survey<'a>(
-        &'a mut self,
-        walk: Walk<'a, [f32]>,
-        ranges: &'a [Range<usize>],
-        expect: usize,
-        guess: &'a mut Guess,
-    ) -> Result<CpuSurvey<'a>, NonFinite> {
-        CpuSurvey::new(self, walk, ranges, expect, guess)
-    }
-
-    fn withdraw(&mut self, mut walk: Walk<'_, [f32]>, ranges: &[Range<usize>]) {
-        let (update, scale) = (walk.update, walk.scale);
-        let mut view = View::whole(&mut walk);
-        for range in ranges {
-            undo::undo_range(&mut view, update, scale, range.clone());
-        }
-    }
-
-    fn statistics(&mut self, values: &[f32], ranges: &[Range<usize>]) -> Result<Statistics, NonFinite> {
-        let view = View::of(values, &[]);
-        self.walk_all(Task::Read, Score::Magnitude, view, ranges, 0, f32::MAX)
-    }
-
-    fn clear(&mut self, positions: &[u32], values: &mut [f32]) {
-        for &position in positions {
-            values[position as usize] = 0.0;
-        }
-    }
-
-    fn scatter_add(&mut self, positions: &[u32], what: &[f32], values: &mut [f32]) {
-        for (&position, &value) in positions.iter().zip(what) {
-            values[position as usize] += value;
-        }
     }
 }
 

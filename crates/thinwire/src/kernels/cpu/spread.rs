@@ -29,7 +29,7 @@ impl<'a> View<'a> {
     }
 
     /// What the update of `walk` touches, from the first element of the bucket on.
-    pub fn whole<'w: 'a>(walk: &'a mut Walk<'w, [f32]>) -> View<'a> {
+    pub fn whole<'w: 'a>(walk: &'a mut Walk<'w, [f32], [f32]>) -> View<'a> {
         let weights = walk.weights.unwrap_or(&[]);
         match walk.update {
             Update::Keep => View::of(walk.residual, weights),

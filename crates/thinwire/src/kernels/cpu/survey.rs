@@ -5,17 +5,22 @@ use std::ops::Range;
 
 use super::candidates::Candidates;
 use super::spread::{Task, View};
-use super::{Cpu, Guess, NonFinite, Score, Statistics, Update, Walk};
+use super::{Cpu, NonFinite, Score, Statistics};
+use crate::kernels::{Guess, Update, Walk};
 use crate::select::Survey;
 
 /// The answer to [`Kernels::survey`](crate::kernels::Kernels::survey) on the CPU.
 #[derive(Debug)]
 pub struct CpuSurvey<'a> {
     cpu: &'a mut Cpu,
-    walk: Walk<'a, [f32]>,
+    walk: Walk<'a, [f32], [f32]>,
     ranges: &'a [Range<usize>],
     guess: &'a mut Guess,
     statistics: Statistics,
+    /// For a survey of frequencies: both parts of each, which are sent in the place of the magnitude.
+    parts: Option<&'a [f32]>,
+    /// The lowest score that `keep_top` kept.
+    lowest: f32,
     /// The best this many are surely among the candidates.
     expect: usize,
     /// For the guess: how many the walk found from which score on, whether that was too few, the most that
@@ -29,7 +34,7 @@ pub struct CpuSurvey<'a> {
 impl<'a> CpuSurvey<'a> {
     pub(super) fn new(
         cpu: &'a mut Cpu,
-        walk: Walk<'a, [f32]>,
+        walk: Walk<'a, [f32], [f32]>,
         ranges: &'a [Range<usize>],
         expect: usize,
         guess: &'a mut Guess,
@@ -49,6 +54,8 @@ impl<'a> CpuSurvey<'a> {
             ranges,
             guess,
             statistics,
+            parts: None,
+            lowest: 0.0,
             expect,
             found: (0, 0.0),
             missed: false,
@@ -57,6 +64,26 @@ impl<'a> CpuSurvey<'a> {
         };
         survey.note_found();
         Ok(survey)
+    }
+
+    /// The same survey, of bins whose parts are `parts`.
+    pub(super) fn with_parts(self, parts: &'a [f32]) -> Self {
+        CpuSurvey { parts: Some(parts), ..self }
+    }
+
+    /// Appends what was kept, and learns where to cut in the next step.
+    pub(super) fn finish(self, positions: &mut Vec<u32>, values: &mut Vec<f32>) -> Statistics {
+        let list = &self.cpu.parts[0].candidates;
+        let (room, width) = (self.expect.max(list.len()), if self.parts.is_some() { 2 } else { 1 });
+        positions.reserve(room);
+        values.reserve(width * room);
+        positions.extend_from_slice(list.positions());
+        match self.parts.map(|parts| parts.as_chunks::<2>().0) {
+            None => values.extend_from_slice(list.values()),
+            Some(pairs) => values.extend(list.positions().iter().flat_map(|&bin| pairs[bin as usize])),
+        }
+        self.guess.learn(self.needed, self.known, self.found, self.missed);
+        self.statistics
     }
 
     fn list(&mut self) -> &mut Candidates {
@@ -120,7 +147,7 @@ impl<'a> CpuSurvey<'a> {
 }
 
 /// The score of the value `accumulated` at a position.
-fn score_of(walk: &Walk<'_, [f32]>, position: usize, accumulated: f32) -> f32 {
+fn score_of(walk: &Walk<'_, [f32], [f32]>, position: usize, accumulated: f32) -> f32 {
     match walk.score {
         Score::Magnitude => accumulated.abs(),
         Score::Positive => accumulated.max(0.0),
@@ -137,7 +164,7 @@ fn score_of(walk: &Walk<'_, [f32]>, position: usize, accumulated: f32) -> f32 {
 ///
 /// Without it the first step would still be right, but slower and with longer lists.
 fn sampled_floor(
-    walk: &Walk<'_, [f32]>,
+    walk: &Walk<'_, [f32], [f32]>,
     ranges: &[Range<usize>],
     expect: usize,
     scores: &mut Vec<f32>,
@@ -186,8 +213,8 @@ impl Survey for CpuSurvey<'_> {
         self.ranges.first().map_or(0, |range| range.start)
     }
 
-    fn statistics(&self) -> &Statistics {
-        &self.statistics
+    fn statistics(&mut self) -> Statistics {
+        self.statistics
     }
 
     fn count_above(&mut self, threshold: f32, enough: usize) -> usize {
@@ -220,12 +247,15 @@ impl Survey for CpuSurvey<'_> {
         self.list().retain_above(threshold);
     }
 
-    fn keep_top(&mut self, k: usize) -> f32 {
+    fn keep_top(&mut self, k: usize) {
         self.reach_top(k);
-        let lowest = self.list().retain_best(k);
+        self.lowest = self.list().retain_best(k);
         let kept = self.list().len();
-        self.note_known(kept, lowest);
-        lowest
+        self.note_known(kept, self.lowest);
+    }
+
+    fn lowest_kept(&mut self) -> f32 {
+        self.lowest
     }
 
     fn keep_band(&mut self, upper: f32, lower: f32, k: usize, start: f64) {
@@ -263,16 +293,7 @@ impl Survey for CpuSurvey<'_> {
         self.cpu.parts[0].candidates.replace(elements);
     }
 
-    fn kept(&self) -> usize {
+    fn kept(&mut self) -> usize {
         self.cpu.parts[0].candidates.len()
-    }
-
-    fn finish(self, positions: &mut Vec<u32>, values: &mut Vec<f32>) {
-        let list = &self.cpu.parts[0].candidates;
-        positions.reserve(self.expect.max(list.len()));
-        values.reserve(self.expect.max(list.len()));
-        positions.extend_from_slice(list.positions());
-        values.extend_from_slice(list.values());
-        self.guess.learn(self.needed, self.known, self.found, self.missed);
     }
 }

@@ -26,8 +26,9 @@ pub struct Program {
 const COMMON: &str = include_str!("source/common.cu");
 
 /// The sources by name.
-const SOURCES: [(&str, &str); 4] = [
+const SOURCES: &[(&str, &str)] = &[
     ("walk", include_str!("source/walk.cu")),
+    ("survey", include_str!("source/survey.cu")),
     ("choose", include_str!("source/choose.cu")),
     ("vector", include_str!("source/vector.cu")),
     ("undo", include_str!("source/undo.cu")),

@@ -149,6 +149,17 @@ impl Device {
         unsafe { driver::stream::synchronize(self.stream) }.map_err(|error| fault("finish the work on the GPU", error))
     }
 
+    /// Bytes at an address become zero.
+    pub(super) fn clear_at(&self, address: u64, bytes: usize) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.bind()?;
+        // SAFETY: the caller owns as many bytes at the address.
+        unsafe { driver::memset_d8_async(address, 0, bytes, self.stream) }
+            .map_err(|error| fault("clear memory of the GPU", error))
+    }
+
     /// An event in the stream `of` (this device's own if `None`), for others to wait for.
     pub fn record(self: &Arc<Self>, of: Option<u64>) -> Result<Event> {
         self.bind()?;

@@ -26,14 +26,9 @@ pub struct DeviceList<T> {
 }
 
 impl<T: Pod> DeviceList<T> {
-    pub(super) fn new(device: &Arc<Device>) -> Result<DeviceList<T>> {
-        Ok(DeviceList {
-            device: device.clone(),
-            memory: Buffer::new(device, 0)?,
-            len: 0,
-            mirror: Pinned::new(device, 0)?,
-            mirrored: 0,
-        })
+    pub(super) fn new(device: &Arc<Device>) -> DeviceList<T> {
+        let (memory, mirror) = (Buffer::empty(device), Pinned::empty(device));
+        DeviceList { device: device.clone(), memory, len: 0, mirror, mirrored: 0 }
     }
 
     /// The device's address of an entry, or of the place behind the last.

@@ -30,6 +30,11 @@ impl<T: Pod> Buffer<T> {
         Ok(Buffer { device: device.clone(), address, len, kind: PhantomData })
     }
 
+    /// No memory yet; [`reserve`](Buffer::reserve) takes some.
+    pub fn empty(device: &Arc<Device>) -> Buffer<T> {
+        Buffer { device: device.clone(), address: 0, len: 0, kind: PhantomData }
+    }
+
     /// Memory whose bytes are all zero.
     pub fn zeros(device: &Arc<Device>, len: usize) -> Result<Buffer<T>> {
         let mut buffer = Buffer::new(device, len)?;
@@ -59,6 +64,14 @@ impl<T: Pod> Buffer<T> {
         // SAFETY: the range lies inside the buffer.
         unsafe { driver::memset_d8_async(self.at(range.start), 0, range.len() * size_of::<T>(), self.device.stream()) }
             .map_err(|error| fault("clear memory of the GPU", error))
+    }
+
+    /// All bits become one.
+    pub(super) fn fill_ones(&mut self) -> Result<()> {
+        self.device.bind()?;
+        // SAFETY: the buffer's own bytes.
+        unsafe { driver::memset_d8_async(self.address, 0xff, self.len * size_of::<T>(), self.device.stream()) }
+            .map_err(|error| fault("fill memory of the GPU", error))
     }
 
     /// Elements.
@@ -127,6 +140,17 @@ impl<T> Drop for Buffer<T> {
     }
 }
 
+/// Copies on the device, in the order of its stream.
+pub(super) fn copy(device: &Device, from: u64, to: u64, bytes: usize) -> Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    device.bind()?;
+    // SAFETY: the caller owns as many bytes at both addresses.
+    unsafe { driver::memcpy_dtod_async(to, from, bytes, device.stream()) }
+        .map_err(|error| fault("copy on the GPU", error))
+}
+
 /// Copies to the device, and waits.
 pub(super) fn write_to<T: Pod>(device: &Device, address: u64, values: &[T]) -> Result<()> {
     if values.is_empty() {
@@ -165,10 +189,18 @@ unsafe impl<T: Send> Send for Pinned<T> {}
 unsafe impl<T: Sync> Sync for Pinned<T> {}
 
 impl<T: Pod> Pinned<T> {
+    /// No memory yet; [`reserve`](Pinned::reserve) takes some.
+    pub fn empty(device: &Arc<Device>) -> Pinned<T> {
+        Pinned { device: device.clone(), memory: std::ptr::NonNull::dangling().as_ptr(), len: 0 }
+    }
+
     /// Zeros.
     pub fn new(device: &Arc<Device>, len: usize) -> Result<Pinned<T>> {
+        if len == 0 {
+            return Ok(Pinned::empty(device));
+        }
         device.bind()?;
-        let bytes = (len * size_of::<T>()).max(1);
+        let bytes = len * size_of::<T>();
         // SAFETY: plain allocation.
         let memory = unsafe { driver::malloc_host(bytes, 0) };
         let memory = memory.map_err(|error| fault(&format!("take {bytes} bytes of pinned memory"), error))?;
@@ -225,7 +257,7 @@ impl<T: Pod> Pinned<T> {
 
 impl<T> Drop for Pinned<T> {
     fn drop(&mut self) {
-        if self.device.bind().is_ok() {
+        if self.len > 0 && self.device.bind().is_ok() {
             // SAFETY: the memory is this value's own.
             let _ = unsafe { driver::free_host(self.memory.cast()) };
         }

@@ -3,38 +3,36 @@
 
 use std::time::Instant;
 
-use super::draft::Draft;
-use super::{Compressor, Input};
-use crate::codec::{Frame, FrameWriter, Header, SectionInput, ValueForm};
-use crate::kernels::{Cpu, Kernels};
+use super::draft::{Draft, Message};
+use super::{Compressor, InputOn};
+use crate::codec::{Frame, FrameWriter, Header, ValueForm};
+use crate::kernels::{Kernels, List, Outgoing};
 use crate::memory::Progress;
 use crate::pipeline::report::Report;
 use crate::{Error, Result};
 
-impl Compressor {
+impl<K: Kernels> Compressor<K> {
     /// Appends a frame with the coordinates this rank has selected, and no values.
     pub(crate) fn propose(
         &mut self,
-        input: &Input<'_>,
+        kernels: &mut K,
+        input: &InputOn<'_, K>,
         frame: &mut Vec<u8>,
         report: &mut Report,
     ) -> Result<()> {
         let begun = Instant::now();
         let mut writer = FrameWriter::new(frame, self.header(input));
         for draft in self.message.drafts.iter().filter(|draft| draft.unit.is_some()) {
-            let start = draft.universe.start as u32;
-            let positions = &self.message.positions[draft.positions.clone()];
-            self.message.relative.clear();
-            self.message.relative.extend(positions.iter().map(|position| position - start));
-            writer.section(&SectionInput {
-                start,
+            let section = Outgoing {
+                start: draft.universe.start as u32,
                 universe: draft.universe.len() as u32,
                 width: 1,
-                indices: Some(&self.message.relative),
-                values: &[],
+                positions: Some(self.message.positions.run(draft.positions.clone())),
+                values: self.message.values.run(0..0),
                 index: self.recipe.index,
                 form: &ValueForm::Absent,
-            })?;
+            };
+            kernels.write_section(section, &mut writer)?;
         }
         writer.finish()?;
         report.encode_time += begun.elapsed();
@@ -83,9 +81,9 @@ impl Compressor {
                     expected: format!("absent values from {} on of {}", whole.start, whole.len()),
                 });
             }
-            section.decode(&mut message.relative, &mut message.decoded)?;
+            section.decode(&mut message.named, &mut message.nothing)?;
             let start = section.start();
-            agreed.extend(message.relative.iter().map(|position| start + position));
+            agreed.extend(message.named.iter().map(|position| start + position));
             if !is_first {
                 agreed.sort_unstable();
                 agreed.dedup();
@@ -96,21 +94,23 @@ impl Compressor {
     }
 
     /// Replaces what was selected by the agreed coordinates, and takes this rank's values there.
-    pub(crate) fn adopt(&mut self, report: &mut Report) {
+    pub(crate) fn adopt(&mut self, kernels: &mut K, report: &mut Report) -> Result<()> {
         let Compressor { memory, message, .. } = self;
         (report.kept, report.energy_sent) = (0, 0.0);
-        message.positions.clear();
+        message.positions.truncate(0);
         let dense_values = message.drafts.iter().take_while(|draft| draft.unit.is_none()).last();
         message.values.truncate(dense_values.map_or(0, |draft| draft.values.end));
-        report.energy_sent += message.values.iter().map(|&v| v as f64 * v as f64).sum::<f64>();
-        for draft in message.drafts.iter_mut().filter(|draft| draft.unit.is_some()) {
-            let agreed = &message.agreed[draft.unit.unwrap_or(0)];
-            draft.positions = message.positions.len()..message.positions.len() + agreed.len();
-            draft.values = message.values.len()..message.values.len() + agreed.len();
-            message.positions.extend_from_slice(agreed);
-            message.values.extend(agreed.iter().map(|&position| memory.residual[position as usize]));
-            report.note_unit(0, (agreed.len(), &message.values[draft.values.clone()]));
+        report.energy_sent += kernels.energy(message.values.all())?;
+        for number in 0..message.drafts.len() {
+            let Message { positions, values, drafts, agreed, .. } = &mut *message;
+            let draft = &mut drafts[number];
+            let Some(unit) = draft.unit else { continue };
+            (draft.positions.start, draft.values.start) = (positions.len(), values.len());
+            kernels.adopt(&agreed[unit], &memory.residual, positions, values)?;
+            (draft.positions.end, draft.values.end) = (positions.len(), values.len());
+            message.note(kernels, number, report)?;
         }
+        Ok(())
     }
 
     /// How many values travel where nobody needs to propose: every rank knows it, also one that has nothing to
@@ -125,40 +125,45 @@ impl Compressor {
     }
 
     /// This rank's values of the step.
-    pub(crate) fn values(&self) -> &[f32] {
-        &self.message.values
+    pub(crate) fn values<'a>(&'a mut self, kernels: &'a mut K) -> Result<&'a [f32]> {
+        kernels.on_host(&mut self.message.values)
     }
 
     /// The others read `sent` for this step's values: the rest is kept for later, and stands in their place.
-    pub(crate) fn keep_rest(&mut self, sent: &[f32]) {
+    pub(crate) fn keep_rest(&mut self, kernels: &mut K, sent: &[f32]) -> Result<()> {
         if self.recipe.feedback {
-            self.message.values.iter_mut().zip(sent).for_each(|(value, sent)| *value -= sent);
+            kernels.subtract(sent, &mut self.message.values)?;
             self.message.drafts.iter_mut().for_each(|draft| draft.lossy = true);
         }
+        Ok(())
     }
 
     /// The squared norm of what was selected; layers that are sent dense do not count.
-    pub(crate) fn selected_energy(&self) -> f64 {
-        let selected = self.message.drafts.iter().filter(|draft| draft.unit.is_some());
-        let values = selected.flat_map(|draft| &self.message.values[draft.values.clone()]);
-        values.map(|&value| value as f64 * value as f64).sum()
+    pub(crate) fn selected_energy(&self, kernels: &mut K) -> Result<f64> {
+        // Those come first, so that the rest is one run.
+        let first = self.message.drafts.iter().find(|draft| draft.unit.is_some());
+        let end = self.message.values.len();
+        kernels.energy(self.message.values.run(first.map_or(end, |draft| draft.values.start)..end))
     }
 
     /// Puts the sums to their coordinates; everything else becomes zero.
-    pub(crate) fn deliver(&self, cpu: &mut Cpu, sums: &[f32], output: &mut [f32]) {
-        let everything = |draft: &Draft| draft.unit.is_none() && draft.universe.len() == output.len();
-        if !self.message.drafts.iter().any(everything) {
-            output.fill(0.0);
+    pub(crate) fn deliver(&self, kernels: &mut K, sums: &[f32], output: &mut K::Gradient) -> Result<()> {
+        let everything = |draft: &Draft| draft.unit.is_none() && draft.universe.len() == self.bucket.len();
+        if self.message.drafts.iter().any(everything) {
+            return kernels.store(sums, output);
         }
+        kernels.begin_mean(output)?;
         for draft in &self.message.drafts {
             let sums = &sums[draft.values.clone()];
             match draft.unit {
-                None => output[draft.universe.clone()].copy_from_slice(sums),
+                None => kernels.put(sums, draft.universe.start, output)?,
                 Some(_) => {
-                    cpu.scatter_add(&self.message.positions[draft.positions.clone()], sums, output);
+                    let positions = self.message.positions.run(draft.positions.clone());
+                    kernels.scatter(positions, sums, output)?;
                 }
             }
         }
+        kernels.end_mean(output)
     }
 }
 

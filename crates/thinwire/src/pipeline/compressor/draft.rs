@@ -2,26 +2,24 @@
 
 use std::ops::Range;
 
-use super::{Compressor, Input, non_finite};
-use crate::kernels::{Cpu, Guess, Kernels, Score, Update, Walk};
+use super::{Compressor, InputOn, fault_in};
+use crate::kernels::{Fault, Kernels, List, Score, Spectrum, Statistics, Vector};
 use crate::pipeline::report::Report;
-use crate::select::Survey;
 use crate::{Error, Result};
 
 /// What a step is about to send, until all of it is known to be good. Kept for its memory.
-#[derive(Debug, Default)]
-pub(super) struct Message {
+#[derive(Debug)]
+pub(super) struct Message<K: Kernels> {
     /// Chosen coordinates of all drafts, in the bucket or in the spectrum.
-    pub positions: Vec<u32>,
+    pub positions: K::Positions,
     /// Their values; dense ones stand here too.
-    pub values: Vec<f32>,
+    pub values: K::Values,
     pub drafts: Vec<Draft>,
     /// What leaders have named, for each unit.
     pub agreed: Vec<Vec<u32>>,
-    /// Work space of the second half.
-    pub relative: Vec<u32>,
-    pub bytes: Vec<u8>,
-    pub decoded: Vec<f32>,
+    /// Work space for reading it.
+    pub named: Vec<u32>,
+    pub nothing: Vec<f32>,
 }
 
 /// One section to be: of a dense range, or of a unit.
@@ -38,41 +36,62 @@ pub(super) struct Draft {
     pub lossy: bool,
 }
 
-impl Message {
+impl<K: Kernels> Message<K> {
+    pub fn new(kernels: &mut K) -> Message<K> {
+        Message {
+            positions: kernels.positions(),
+            values: kernels.values(),
+            drafts: Vec::new(),
+            agreed: Vec::new(),
+            named: Vec::new(),
+            nothing: Vec::new(),
+        }
+    }
+
     pub fn clear(&mut self) {
-        self.positions.clear();
-        self.values.clear();
+        self.positions.truncate(0);
+        self.values.truncate(0);
         self.drafts.clear();
     }
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        let agreed: usize = self.agreed.iter().map(Vec::capacity).sum();
-        let words = self.positions.capacity() + self.relative.capacity() + agreed;
-        let floats = self.values.capacity() + self.decoded.capacity();
-        4 * (words + floats) + self.bytes.capacity() + self.drafts.capacity() * size_of::<Draft>()
+        let agreed: usize = self.agreed.iter().map(List::bytes).sum();
+        self.positions.bytes() + self.values.bytes() + self.drafts.bytes() + agreed + self.named.bytes()
     }
 
-    /// Opens a draft at the end of the message.
-    fn open(&mut self, unit: Option<usize>, universe: Range<usize>) {
-        let (positions, values) = (self.positions.len(), self.values.len());
+    /// Where the next draft begins in positions and values.
+    fn end(&self) -> (usize, usize) {
+        (self.positions.len(), self.values.len())
+    }
+
+    /// Opens a draft that begins at an earlier end: its gradient has entered the memory.
+    fn open(&mut self, unit: Option<usize>, universe: Range<usize>, (positions, values): (usize, usize)) {
         let (positions, values) = (positions..positions, values..values);
         self.drafts.push(Draft { unit, universe, positions, values, lossy: false });
     }
 
-    /// Closes the last draft over what was appended since: returns how many coordinates and which values.
-    fn close(&mut self) -> (usize, &[f32]) {
+    /// Closes the last draft over what was appended since, and gives its number.
+    fn close(&mut self) -> usize {
+        let (positions, values) = self.end();
         let draft = self.drafts.last_mut().expect("a draft was opened");
-        draft.positions.end = self.positions.len();
-        draft.values.end = self.values.len();
-        (draft.positions.len(), &self.values[draft.values.clone()])
+        (draft.positions.end, draft.values.end) = (positions, values);
+        self.drafts.len() - 1
+    }
+
+    /// Notes in the report what a draft sends of its unit.
+    pub fn note(&self, kernels: &mut K, number: usize, report: &mut Report) -> Result<()> {
+        let draft = &self.drafts[number];
+        report.kept += draft.positions.len();
+        report.energy_sent += kernels.energy(self.values.run(draft.values.clone()))?;
+        Ok(())
     }
 }
 
 /// What all parts of one step have in common.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Step<'a> {
-    pub input: &'a Input<'a>,
+#[derive(Debug)]
+pub(super) struct Step<'a, K: Kernels> {
+    pub input: &'a InputOn<'a, K>,
     /// The factor on the gradient.
     pub scale: f32,
     /// The density of this step.
@@ -81,26 +100,26 @@ pub(super) struct Step<'a> {
     pub chooses: bool,
 }
 
-impl Compressor {
+impl<K: Kernels> Compressor<K> {
     /// Accumulates and selects everything. Every draft in the message stands for a gradient that has entered
     /// the memory, also when this ends with an error.
-    pub(super) fn draft(&mut self, cpu: &mut Cpu, step: Step<'_>, report: &mut Report) -> Result<()> {
+    pub(super) fn draft(&mut self, kernels: &mut K, step: Step<'_, K>, report: &mut Report) -> Result<()> {
         if self.is_dense_at(step.density) {
             let everything = 0..self.bucket.len();
             return if everything.is_empty() {
                 Ok(())
             } else {
-                self.draft_dense(cpu, everything, step, report)
+                self.draft_dense(kernels, everything, &step, report)
             };
         }
         for number in 0..self.dense.len() {
-            self.draft_dense(cpu, self.dense[number].clone(), step, report)?;
+            self.draft_dense(kernels, self.dense[number].clone(), &step, report)?;
         }
         for number in 0..self.units.len() {
             if self.spectrum.is_some() {
-                self.draft_spectrum(cpu, number, step, report)?;
+                self.draft_spectrum(kernels, number, &step, report)?;
             } else {
-                self.draft_unit(cpu, number, step, report)?;
+                self.draft_unit(kernels, number, &step, report)?;
             }
         }
         Ok(())
@@ -114,26 +133,26 @@ impl Compressor {
 
     fn draft_dense(
         &mut self,
-        cpu: &mut Cpu,
+        kernels: &mut K,
         range: Range<usize>,
-        step: Step<'_>,
+        step: &Step<'_, K>,
         report: &mut Report,
     ) -> Result<()> {
-        let Step { input, scale, .. } = step;
+        let &Step { input, scale, .. } = step;
         let Compressor { bucket, memory, message, .. } = self;
         let ranges = std::slice::from_ref(&range);
-        let measured = if memory.residual.is_empty() {
-            cpu.statistics(input.gradient, ranges)
+        let remembers = !memory.residual.is_empty();
+        let measured = if remembers {
+            kernels.accumulate(memory.walk(input.gradient, None, scale, Score::Magnitude), ranges)
         } else {
-            let walk = memory.walk(input.gradient, None, scale, Score::Magnitude);
-            cpu.survey(walk, ranges, 0, &mut Guess::default()).map(|survey| *survey.statistics())
+            kernels.statistics(input.gradient, ranges)
         };
-        let statistics = measured.map_err(|found| non_finite(bucket, "gradient", found))?;
-        message.open(None, range.clone());
-        if memory.residual.is_empty() {
-            message.values.extend(input.gradient[range.clone()].iter().map(|g| g * scale));
+        let statistics = measured.map_err(|fault| fault_in(bucket, "gradient", fault))?;
+        message.open(None, range.clone(), message.end());
+        if remembers {
+            kernels.append(&memory.residual, range.clone(), &mut message.values)?;
         } else {
-            message.values.extend_from_slice(&memory.residual[range.clone()]);
+            kernels.append_scaled(input.gradient, scale, range.clone(), &mut message.values)?;
         }
         message.close();
         report.dense += range.len();
@@ -145,86 +164,90 @@ impl Compressor {
     /// The residual of a unit, selected from as it is.
     fn draft_unit(
         &mut self,
-        cpu: &mut Cpu,
+        kernels: &mut K,
         number: usize,
-        step: Step<'_>,
+        step: &Step<'_, K>,
         report: &mut Report,
     ) -> Result<()> {
-        let Step { input, scale, density, chooses } = step;
+        let asked = self.units[number].selector.quota(self.units[number].len, step.density);
+        let begin = self.message.end();
+        let statistics = if step.chooses {
+            self.select_unit(kernels, number, step, asked)?
+        } else {
+            let walk = self.memory.walk(step.input.gradient, None, step.scale, Score::Magnitude);
+            let measured = kernels.accumulate(walk, &self.units[number].ranges);
+            measured.map_err(|fault| fault_in(&self.bucket, "gradient", fault))?
+        };
+        report.energy += statistics.sum_squares;
+        self.message.open(Some(number), self.units[number].universe(), begin);
+        let draft = self.message.close();
+        report.asked += asked;
+        self.message.note(kernels, draft, report)
+    }
+
+    /// The walk over a unit, and the choice of about `asked` elements.
+    fn select_unit(
+        &mut self,
+        kernels: &mut K,
+        number: usize,
+        step: &Step<'_, K>,
+        asked: usize,
+    ) -> Result<Statistics> {
+        let &Step { input, scale, .. } = step;
         let Compressor { recipe, bucket, memory, units, message, .. } = self;
         let unit = &mut units[number];
         let mut mean_weight = 0.0;
-        if chooses && unit.selector.needs_weights() {
+        if unit.selector.needs_weights() {
             let missing = || Error::WeightsMissing { method: recipe.spec.clone() };
-            let measured = cpu.statistics(input.weights.ok_or_else(missing)?, &unit.weight_sample);
-            mean_weight = measured.map_err(|found| non_finite(bucket, "weights", found))?.mean_magnitude();
+            let measured = kernels.statistics(input.weights.ok_or_else(missing)?, &unit.weight_sample);
+            mean_weight = measured.map_err(|fault| fault_in(bucket, "weights", fault))?.mean_magnitude();
         }
-        let (asked, universe) = (unit.selector.quota(unit.len, density), unit.universe());
-        let score = if chooses { unit.selector.score(mean_weight) } else { Score::Magnitude };
-        let expect = if chooses { unit.selector.expect(asked) } else { 0 };
-        let mut idle = Guess::default();
-        let guess = if chooses { &mut unit.guess } else { &mut idle };
+        let (score, expect) = (unit.selector.score(mean_weight), unit.selector.expect(asked));
         let walk = memory.walk(input.gradient, input.weights, scale, score);
-        let mut survey = cpu
-            .survey(walk, &unit.ranges, expect, guess)
-            .map_err(|found| non_finite(bucket, "gradient", found))?;
-        message.open(Some(number), universe);
-        report.energy += survey.statistics().sum_squares;
-        if chooses {
+        let surveyed = kernels.survey(walk, &unit.ranges, expect, &mut unit.guess);
+        let selected = surveyed.and_then(|mut survey| {
             unit.selector.select(&mut survey, asked, input.progress.step);
-            survey.finish(&mut message.positions, &mut message.values);
-        }
-        report.note_unit(asked, message.close());
-        Ok(())
+            K::finish(survey, &mut message.positions, &mut message.values)
+        });
+        selected.map_err(|fault| fault_in(bucket, "gradient", fault))
     }
 
     /// The spectrum of a unit's residual.
     fn draft_spectrum(
         &mut self,
-        cpu: &mut Cpu,
+        kernels: &mut K,
         number: usize,
-        step: Step<'_>,
+        step: &Step<'_, K>,
         report: &mut Report,
     ) -> Result<()> {
-        let Step { input, scale, density, .. } = step;
+        let &Step { input, scale, density, .. } = step;
         let Compressor { recipe, bucket, memory, units, spectrum, message, .. } = self;
         let (unit, spectrum) = (&mut units[number], spectrum.as_mut().expect("a method with a transform"));
         let walk = memory.walk(input.gradient, None, scale, Score::Magnitude);
-        let measured =
-            cpu.survey(walk, &unit.ranges, 0, &mut Guess::default()).map(|survey| *survey.statistics());
-        let statistics = measured.map_err(|found| non_finite(bucket, "gradient", found))?;
-        message.open(Some(number), 0..spectrum.bins());
+        let measured = kernels.accumulate(walk, &unit.ranges);
+        let statistics = measured.map_err(|fault| fault_in(bucket, "gradient", fault))?;
+        message.open(Some(number), 0..spectrum.bins(), message.end());
         report.energy += statistics.sum_squares;
 
-        spectrum.forward(&memory.residual, recipe.half_input);
+        kernels.transform(&memory.residual, recipe.half_input, spectrum)?;
         let asked = unit.selector.quota(spectrum.bins(), density);
-        let bins = [0..spectrum.bins()];
-        let walk = Walk {
-            update: Update::Keep,
-            score: unit.selector.score(0.0),
-            ..Walk::new(&[][..], &mut spectrum.magnitudes[..])
-        };
-        let surveyed = cpu.survey(walk, &bins, unit.selector.expect(asked), &mut unit.guess);
-        let mut survey = surveyed.map_err(|found| Error::NonFinite {
-            what: "the spectrum of the gradient",
-            layer: unit.name.clone(),
-            index: found.position,
-            value: found.value,
+        let (score, expect) = (unit.selector.score(0.0), unit.selector.expect(asked));
+        let surveyed = kernels.survey_bins(spectrum, score, expect, &mut unit.guess);
+        let selected = surveyed.and_then(|mut survey| {
+            unit.selector.select(&mut survey, asked, input.progress.step);
+            K::finish(survey, &mut message.positions, &mut message.values)
+        });
+        selected.map_err(|fault| match fault {
+            Fault::Failed(error) => error,
+            Fault::NonFinite(found) => Error::NonFinite {
+                what: "the spectrum of the gradient",
+                layer: unit.name.clone(),
+                index: found.position,
+                value: found.value,
+            },
         })?;
-        unit.selector.select(&mut survey, asked, input.progress.step);
-        message.decoded.clear();
-        survey.finish(&mut message.positions, &mut message.decoded);
-        spectrum.gather(&message.positions, &mut message.values);
-        report.note_unit(asked, message.close());
-        Ok(())
-    }
-}
-
-impl Report {
-    /// Adds what a unit came to.
-    pub(super) fn note_unit(&mut self, asked: usize, (kept, values): (usize, &[f32])) {
-        self.asked += asked;
-        self.kept += kept;
-        self.energy_sent += values.iter().map(|&v| v as f64 * v as f64).sum::<f64>();
+        let draft = message.close();
+        report.asked += asked;
+        message.note(kernels, draft, report)
     }
 }

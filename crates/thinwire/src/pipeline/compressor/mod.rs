@@ -9,21 +9,23 @@ use std::time::Instant;
 
 use super::recipe::Recipe;
 use super::report::Report;
-use super::spectrum::Spectrum;
 use super::unit::{Unit, divide};
-use crate::kernels::{Cpu, Guess, Kernels, NonFinite, Score};
+use crate::kernels::{Cpu, Fault, Guess, Kernels, Score, Spectrum, Vector};
 use crate::memory::{Memory, Progress, State, clip_factor};
 use crate::transform::TransformKind;
 use crate::{Bucket, Error, Result};
 use draft::{Message, Step};
 
-/// What one step brings.
-#[derive(Debug, Clone, Copy)]
-pub struct Input<'a> {
+/// What one step brings, on the CPU.
+pub type Input<'a> = InputOn<'a, Cpu>;
+
+/// What one step brings, with gradients in the memory of any device.
+#[derive(Debug)]
+pub struct InputOn<'a, K: Kernels> {
     /// The local gradient of the bucket.
-    pub gradient: &'a [f32],
+    pub gradient: &'a K::Gradient,
     /// The weights, for methods that look at them.
-    pub weights: Option<&'a [f32]>,
+    pub weights: Option<&'a K::Gradient>,
     /// Where the training is: sets the density while it warms up.
     pub progress: Progress,
     /// The number of the agreed plan, carried in the frame.
@@ -37,45 +39,60 @@ pub struct Input<'a> {
     pub scale: f32,
 }
 
-impl<'a> Input<'a> {
+impl<'a, K: Kernels> InputOn<'a, K> {
     /// A gradient after warm-up, on one worker, with nothing else to say.
-    pub fn new(gradient: &'a [f32]) -> Input<'a> {
+    pub fn new(gradient: &'a K::Gradient) -> InputOn<'a, K> {
         let progress = Progress { epoch: f64::INFINITY, ..Progress::default() };
-        Input { gradient, weights: None, progress, plan: 0, workers: 1, norm: None, scale: 1.0 }
+        InputOn { gradient, weights: None, progress, plan: 0, workers: 1, norm: None, scale: 1.0 }
     }
 }
+
+impl<K: Kernels> Clone for InputOn<'_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K: Kernels> Copy for InputOn<'_, K> {}
 
 /// Compresses one bucket step after step, keeping what was not sent. See the [module](super) for an example.
 ///
 /// After the first steps it allocates nothing. A step that fails sends nothing, takes the gradient back out of
 /// the memory, and leaves what selectors remember as it was.
 #[derive(Debug)]
-pub struct Compressor {
+pub struct Compressor<K: Kernels = Cpu> {
     recipe: Recipe,
     bucket: Bucket,
-    memory: Memory,
+    memory: Memory<K::Vector>,
     dense: Vec<Range<usize>>,
     units: Vec<Unit>,
-    spectrum: Option<Spectrum>,
-    message: Message,
+    spectrum: Option<K::Spectrum>,
+    message: Message<K>,
     /// Of the step that is under way: the factor on the gradient, and whether this rank selected.
     scale: f32,
     chose: bool,
 }
 
 impl Compressor {
-    /// A compressor for `bucket`, with an empty memory.
+    /// A compressor for `bucket` on the CPU, with an empty memory.
     pub fn new(recipe: Recipe, bucket: Bucket) -> Result<Compressor> {
+        Compressor::on(&mut Cpu::new(1), recipe, bucket)
+    }
+}
+
+impl<K: Kernels> Compressor<K> {
+    /// The same on any device.
+    pub fn on(kernels: &mut K, recipe: Recipe, bucket: Bucket) -> Result<Compressor<K>> {
         recipe.check()?;
         let (dense, units) = divide(&recipe, &bucket);
         let spectrum = match (recipe.transform, units.first()) {
-            (TransformKind::Fft { block }, Some(unit)) => Some(Spectrum::new(&unit.ranges, block)?),
+            (TransformKind::Fft { block }, Some(unit)) => Some(kernels.spectrum(&unit.ranges, block)?),
             _ => None,
         };
         // A method that sends everything has nothing to remember.
         let remembered = if recipe.selector.is_some() { bucket.len() } else { 0 };
-        let memory = Memory::new(remembered, recipe.update());
-        let message = Message::default();
+        let memory = Memory::new(kernels, remembered, recipe.update())?;
+        let message = Message::new(kernels);
         Ok(Compressor { recipe, bucket, memory, dense, units, spectrum, message, scale: 1.0, chose: false })
     }
 
@@ -90,7 +107,7 @@ impl Compressor {
     }
 
     /// What is kept for later.
-    pub fn memory(&self) -> &Memory {
+    pub fn memory(&self) -> &Memory<K::Vector> {
         &self.memory
     }
 
@@ -99,33 +116,38 @@ impl Compressor {
         self.message.bytes() + self.spectrum.as_ref().map_or(0, Spectrum::bytes)
     }
 
-    /// Compresses one gradient: appends a frame to `frame`. One `cpu` serves any number of compressors.
-    pub fn compress(&mut self, cpu: &mut Cpu, input: &Input<'_>, frame: &mut Vec<u8>) -> Result<Report> {
-        let mut report = self.begin(cpu, input, true)?;
-        if let Err(error) = self.encode(input, frame, &mut report) {
-            self.cancel(cpu, input);
+    /// Compresses one gradient: appends a frame to `frame`. The same kernels serve any number of compressors.
+    pub fn compress(
+        &mut self,
+        kernels: &mut K,
+        input: &InputOn<'_, K>,
+        frame: &mut Vec<u8>,
+    ) -> Result<Report> {
+        let mut report = self.begin(kernels, input, true)?;
+        if let Err(error) = self.encode(kernels, input, frame, &mut report) {
+            self.cancel(kernels, input)?;
             return Err(error);
         }
-        self.commit(cpu);
+        self.commit(kernels)?;
         Ok(report)
     }
 
     /// First part of a step: the gradient enters the memory and, if this rank `chooses`, what to send is
     /// selected. A step that was begun is ended by [`commit`](Compressor::commit) or
     /// [`cancel`](Compressor::cancel); after an error nothing was begun.
-    pub(crate) fn begin(&mut self, cpu: &mut Cpu, input: &Input<'_>, chooses: bool) -> Result<Report> {
-        self.bucket.check_len("gradient", input.gradient.len())?;
+    pub(crate) fn begin(&mut self, kernels: &mut K, input: &InputOn<'_, K>, chooses: bool) -> Result<Report> {
+        self.bucket.check_len("gradient", K::elements(input.gradient))?;
         if let Some(weights) = input.weights {
-            self.bucket.check_len("weights", weights.len())?;
+            self.bucket.check_len("weights", K::elements(weights))?;
         }
         let begun = Instant::now();
         let mut report = Report { elements: self.bucket.len(), ..Report::default() };
-        (self.scale, self.chose) = (self.scale_of(cpu, input)?, chooses);
+        (self.scale, self.chose) = (self.scale_of(kernels, input)?, chooses);
         let density = self.density(input.progress);
         self.message.clear();
         let step = Step { input, scale: self.scale, density, chooses };
-        if let Err(error) = self.draft(cpu, step, &mut report) {
-            self.cancel(cpu, input);
+        if let Err(error) = self.draft(kernels, step, &mut report) {
+            self.cancel(kernels, input)?;
             return Err(error);
         }
         report.select_time = begun.elapsed();
@@ -143,17 +165,17 @@ impl Compressor {
     }
 
     /// Everything that must be saved for a run to go on with the same bits.
-    pub fn save(&self) -> State {
+    pub fn save(&self) -> Result<State> {
         let mut state = self.save_selectors();
-        self.memory.save(&self.bucket, &mut state);
-        state
+        self.memory.save(&self.bucket, &mut state)?;
+        Ok(state)
     }
 
     /// The same, for the end of the compressor: what was kept is never there twice.
-    pub(crate) fn into_state(self) -> State {
+    pub(crate) fn into_state(self) -> Result<State> {
         let mut state = self.save_selectors();
-        self.memory.move_to(&self.bucket, &mut state);
-        state
+        self.memory.move_to(&self.bucket, &mut state)?;
+        Ok(state)
     }
 
     /// The part of it without residual and momentum.
@@ -182,15 +204,15 @@ impl Compressor {
     }
 
     /// The factor on this step's gradient: the caller's, and local clipping.
-    fn scale_of(&self, cpu: &mut Cpu, input: &Input<'_>) -> Result<f32> {
+    fn scale_of(&self, kernels: &mut K, input: &InputOn<'_, K>) -> Result<f32> {
         let Some(limit) = self.recipe.clip else { return Ok(input.scale) };
         let norm = match input.norm {
             Some(norm) => norm,
             None => {
-                let measured = cpu.statistics(input.gradient, &[0..self.bucket.len()]);
+                let measured = kernels.statistics(input.gradient, &[0..self.bucket.len()]);
                 let squares =
-                    measured.map_err(|found| non_finite(&self.bucket, "gradient", found))?.sum_squares;
-                if squares.is_finite() { squares.sqrt() } else { norm_of_huge(input.gradient) }
+                    measured.map_err(|fault| fault_in(&self.bucket, "gradient", fault))?.sum_squares;
+                if squares.is_finite() { squares.sqrt() } else { kernels.norm_of_huge(input.gradient)? }
             }
         };
         if !norm.is_finite() {
@@ -205,25 +227,27 @@ impl Compressor {
     }
 
     /// Ends a step that did not happen: takes the gradient back out of everything it had entered.
-    pub(crate) fn cancel(&mut self, cpu: &mut Cpu, input: &Input<'_>) {
+    pub(crate) fn cancel(&mut self, kernels: &mut K, input: &InputOn<'_, K>) -> Result<()> {
         let remembers = !self.memory.residual.is_empty();
         for draft in self.message.drafts.iter().filter(|_| remembers) {
             let walk = self.memory.walk(input.gradient, None, self.scale, Score::Magnitude);
             match draft.unit {
-                Some(number) => cpu.withdraw(walk, &self.units[number].ranges),
-                None => cpu.withdraw(walk, std::slice::from_ref(&draft.universe)),
+                Some(number) => kernels.withdraw(walk, &self.units[number].ranges)?,
+                None => kernels.withdraw(walk, std::slice::from_ref(&draft.universe))?,
             }
         }
         self.message.clear();
+        Ok(())
     }
 }
 
-/// The norm of a gradient whose squares are beyond the range of `f32`.
-pub(crate) fn norm_of_huge(gradient: &[f32]) -> f64 {
-    gradient.iter().map(|&g| g as f64 * g as f64).sum::<f64>().sqrt()
-}
-
-pub(crate) fn non_finite(bucket: &Bucket, what: &'static str, found: NonFinite) -> Error {
-    let (layer, index) = bucket.layer_at(found.position);
-    Error::NonFinite { what, layer: layer.name().to_owned(), index, value: found.value }
+/// A fault as an error that names the layer.
+pub(crate) fn fault_in(bucket: &Bucket, what: &'static str, fault: Fault) -> Error {
+    match fault {
+        Fault::Failed(error) => error,
+        Fault::NonFinite(found) => {
+            let (layer, index) = bucket.layer_at(found.position);
+            Error::NonFinite { what, layer: layer.name().to_owned(), index, value: found.value }
+        }
+    }
 }

@@ -19,7 +19,7 @@ extern "C" __global__ void scatter_add(const u32 *positions, const float *what, 
     EACH(i, count) values[positions[i]] += what[i] * factor;
 }
 
-// The same, for positions from the host whose bounds the decoder has checked, and without a factor.
+// out[i] = values[positions[i]]
 extern "C" __global__ void gather(const u32 *positions, u64 count, const float *values, float *out) {
     EACH(i, count) out[i] = values[positions[i]];
 }
@@ -45,5 +45,20 @@ extern "C" __global__ void narrow(const float *values, u64 count, u32 kind, void
         if (kind == F32) ((float *)gradient)[i] = value;
         else if (kind == F16) ((u16 *)gradient)[i] = float_to_half(fminf(fmaxf(value, -65504.0f), 65504.0f));
         else ((u16 *)gradient)[i] = float_to_bfloat(value);
+    }
+}
+
+// Every `stride`-th score from position `first` on.
+extern "C" __global__ void sample(const float *values, const float *weights, float guard, u32 side, u64 first,
+                                  u64 stride, u64 count, float *out) {
+    EACH(i, count) {
+        u64 at = first + i * stride;
+        float value = values[at], score = fabsf(value);
+        if (side != 0 && (side == 2) != (__float_as_int(value) < 0)) score = 0;
+        if (weights) {
+            float weight = fabsf(weights[at]);
+            score = score / (weight > guard ? weight : guard);
+        }
+        out[i] = score;
     }
 }

@@ -1,44 +1,43 @@
-//! The frequency side of a unit: forward, choose bins, and the inverse.
+//! The frequency side of a unit on the CPU: forward, choose bins, and the inverse.
 
 use std::ops::Range;
 
 use half::slice::HalfFloatSliceExt;
 
 use crate::Result;
+use crate::kernels::Spectrum;
 use crate::transform::{FftBlock, RealFft};
 
-/// A transform with its work space, for the elements of some ranges of a bucket taken as one vector.
+/// A transform on the CPU with its work space, for the elements of some ranges of a bucket taken as one vector.
 #[derive(Debug)]
-pub(super) struct Spectrum {
+pub struct CpuSpectrum {
     fft: RealFft,
     ranges: Vec<Range<usize>>,
     signal: Vec<f32>,
     coefficients: Vec<f32>,
     /// One magnitude for each bin; filled only where bins are chosen.
-    pub magnitudes: Vec<f32>,
+    magnitudes: Vec<f32>,
+    /// All bins, as the one range of a survey.
+    bins: [Range<usize>; 1],
 }
 
-impl Spectrum {
-    pub fn new(ranges: &[Range<usize>], block: FftBlock) -> Result<Spectrum> {
+impl CpuSpectrum {
+    pub(super) fn new(ranges: &[Range<usize>], block: FftBlock) -> Result<CpuSpectrum> {
         let len = ranges.iter().map(Range::len).sum();
         let fft = RealFft::new(len, block)?;
-        let coefficients = vec![0.0; fft.coefficients()];
-        Ok(Spectrum {
+        let (coefficients, bins) = (vec![0.0; fft.coefficients()], [0..fft.slots()]);
+        Ok(CpuSpectrum {
             fft,
             ranges: ranges.to_vec(),
             signal: vec![0.0; len],
             coefficients,
             magnitudes: Vec::new(),
+            bins,
         })
     }
 
-    /// Complex bins, the coordinates that can be chosen.
-    pub fn bins(&self) -> usize {
-        self.fft.slots()
-    }
-
     /// Transforms what stands in the ranges of `values` and measures the bins.
-    pub fn forward(&mut self, values: &[f32], half_input: bool) {
+    pub(super) fn forward(&mut self, values: &[f32], half_input: bool) {
         let mut at = 0;
         for range in &self.ranges {
             self.signal[at..at + range.len()].copy_from_slice(&values[range.clone()]);
@@ -58,14 +57,13 @@ impl Spectrum {
         self.magnitudes.extend(pairs.iter().map(magnitude));
     }
 
-    /// Appends both parts of each chosen bin.
-    pub fn gather(&self, bins: &[u32], values: &mut Vec<f32>) {
-        let (pairs, _) = self.coefficients.as_chunks::<2>();
-        values.extend(bins.iter().flat_map(|&bin| pairs[bin as usize]));
+    /// What a survey of the bins looks at: their magnitudes, all bins as one range, and both parts of each.
+    pub(super) fn measured(&mut self) -> (&mut [f32], &[Range<usize>], &[f32]) {
+        (&mut self.magnitudes, &self.bins, &self.coefficients)
     }
 
     /// Turns the spectrum into the part of it that was sent: the chosen bins, less what is `left` of them.
-    pub fn keep_only(&mut self, bins: &[u32], left: Option<&[f32]>) {
+    pub(super) fn keep_only(&mut self, bins: &[u32], left: Option<&[f32]>) {
         let mut lefts = left.map(|left| left.as_chunks::<2>().0.iter());
         let mut chosen = bins.iter().peekable();
         let (pairs, _) = self.coefficients.as_chunks_mut::<2>();
@@ -78,18 +76,13 @@ impl Spectrum {
         }
     }
 
-    /// Bytes held.
-    pub fn bytes(&self) -> usize {
-        4 * (self.signal.capacity() + self.coefficients.capacity() + self.magnitudes.capacity())
-    }
-
-    /// Empties the spectrum, to be filled by [`add`](Spectrum::add).
-    pub fn zero(&mut self) {
+    /// Empties the spectrum, to be filled by [`add`](CpuSpectrum::add).
+    pub(super) fn zero(&mut self) {
         self.coefficients.fill(0.0);
     }
 
     /// Adds both parts of the given bins; `None` means all of them, in order.
-    pub fn add(&mut self, bins: Option<&[u32]>, values: &[f32]) {
+    pub(super) fn add(&mut self, bins: Option<&[u32]>, values: &[f32]) {
         let (pairs, _) = self.coefficients.as_chunks_mut::<2>();
         let (parts, _) = values.as_chunks::<2>();
         match bins {
@@ -101,12 +94,22 @@ impl Spectrum {
     }
 
     /// Transforms back once, and hands each element of the ranges its value.
-    pub fn inverse(&mut self, values: &mut [f32], apply: impl Fn(&mut f32, f32)) {
+    pub(super) fn inverse(&mut self, values: &mut [f32], apply: impl Fn(&mut f32, f32)) {
         self.fft.inverse(&self.coefficients, &mut self.signal);
         let mut signal = self.signal.iter();
         for range in &self.ranges {
             values[range.clone()].iter_mut().zip(&mut signal).for_each(|(value, &back)| apply(value, back));
         }
+    }
+}
+
+impl Spectrum for CpuSpectrum {
+    fn bins(&self) -> usize {
+        self.fft.slots()
+    }
+
+    fn bytes(&self) -> usize {
+        4 * (self.signal.capacity() + self.coefficients.capacity() + self.magnitudes.capacity())
     }
 }
 

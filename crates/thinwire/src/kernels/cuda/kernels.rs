@@ -1,0 +1,373 @@
+//! The GPU behind the trait.
+
+use std::ops::Range;
+
+use super::list::DeviceList;
+use super::memory::{Buffer, Element, Gradient, copy, read_from};
+use super::walk::Job;
+use super::{Cuda, CudaSpectrum, CudaSurvey, THREADS, launch};
+use crate::codec::{FrameWriter, Section, SectionInput, SectionSize, ValueForm, value};
+use crate::kernels::{Fault, Guess, Kernels, List, Outgoing, Run, Score, Statistics, Vector, Walk};
+use crate::pipeline::ValuePlan;
+use crate::transform::FftBlock;
+use crate::{Error, Result};
+
+/// Bytes that [`Kernels::read`] brings to the host at a time.
+const PIECE: usize = 4 << 20;
+
+impl Vector for Buffer<f32> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn read(&self, range: Range<usize>) -> Result<Vec<f32>> {
+        self.read(range)
+    }
+
+    fn write(&mut self, start: usize, values: &[f32]) -> Result<()> {
+        self.write(start, values)
+    }
+
+    fn take_end(&mut self, start: usize) -> Result<Vec<f32>> {
+        // Memory of the GPU is given back as a whole.
+        self.read(start..self.len())
+    }
+}
+
+type Chosen<'a> = Walk<'a, Gradient, Buffer<f32>>;
+
+impl Cuda {
+    /// The walk by addresses.
+    fn job(walk: &mut Chosen<'_>, end: usize) -> Result<Job> {
+        let Walk { gradient, residual, momentum, weights, update, scale, score } = walk;
+        Cuda::check(gradient, end)?;
+        let mut weights_at = 0;
+        if let (Score::Relative { .. }, Some(weights)) = (*score, weights) {
+            Cuda::check(weights, end)?;
+            if weights.element() != Element::F32 {
+                return Err(Error::Device {
+                    action: "rank by weights on the GPU".into(),
+                    reason: format!("they are {}; expected f32", weights.element().name()),
+                });
+            }
+            weights_at = weights.address();
+        }
+        Ok(Job {
+            gradient: gradient.address(),
+            element: gradient.element(),
+            residual: residual.address(),
+            momentum: momentum.as_ref().map_or(0, |momentum| momentum.address()),
+            weights: weights_at,
+            update: *update,
+            scale: *scale,
+            score: *score,
+        })
+    }
+
+    /// A walk that only measures; waits.
+    fn measure(&mut self, job: &Job, ranges: &[Range<usize>]) -> Result<Statistics, Fault> {
+        let unit = self.unit(ranges)?;
+        self.work.walk(job, &unit, f32::INFINITY)?;
+        self.work.fetch_head()?;
+        self.device.wait()?;
+        let head = self.work.head(&unit);
+        match head.non_finite {
+            None => Ok(head.statistics),
+            Some(found) => {
+                self.work.undo(job, ranges)?;
+                Err(Fault::NonFinite(found))
+            }
+        }
+    }
+}
+
+fn end_of(ranges: &[Range<usize>]) -> usize {
+    ranges.iter().map(|range| range.end).max().unwrap_or(0)
+}
+
+impl Kernels for Cuda {
+    type Gradient = Gradient;
+    type Vector = Buffer<f32>;
+    type Positions = DeviceList<u32>;
+    type Values = DeviceList<f32>;
+    type Spectrum = CudaSpectrum;
+    type Survey<'a> = CudaSurvey<'a>;
+
+    fn zeros(&mut self, len: usize) -> Result<Buffer<f32>> {
+        Buffer::zeros(&self.device, len)
+    }
+
+    fn positions(&mut self) -> DeviceList<u32> {
+        DeviceList::new(&self.device)
+    }
+
+    fn values(&mut self) -> DeviceList<f32> {
+        DeviceList::new(&self.device)
+    }
+
+    fn spectrum(&mut self, ranges: &[Range<usize>], block: FftBlock) -> Result<CudaSpectrum> {
+        todo!()
+    }
+
+    fn elements(gradient: &Gradient) -> usize {
+        gradient.len()
+    }
+
+    fn workspace_bytes(&self) -> usize {
+        let host = 4 * (self.indices.capacity() + self.decoded.capacity() + self.staged.slice().len());
+        self.work.bytes() + self.upload.bytes() + self.mean.bytes() + 4 * self.scratch.len() + host + self.bytes.capacity()
+    }
+
+    fn arrive(&mut self, gradient: &Gradient) -> Result<()> {
+        gradient.ready().map_or(Ok(()), |event| self.device.wait_for(event))
+    }
+
+    fn complete(&mut self) -> Result<()> {
+        self.device.wait()?;
+        self.upload.reset();
+        Ok(())
+    }
+
+    fn survey<'a>(
+        &'a mut self,
+        mut walk: Chosen<'a>,
+        ranges: &'a [Range<usize>],
+        expect: usize,
+        guess: &'a mut Guess,
+    ) -> Result<CudaSurvey<'a>, Fault> {
+        let job = Cuda::job(&mut walk, end_of(ranges))?;
+        Ok(CudaSurvey::new(self, job, ranges, expect, guess, None)?)
+    }
+
+    fn finish(
+        survey: CudaSurvey<'_>,
+        positions: &mut DeviceList<u32>,
+        values: &mut DeviceList<f32>,
+    ) -> Result<Statistics, Fault> {
+        survey.finish(positions, values)
+    }
+
+    fn accumulate(&mut self, mut walk: Chosen<'_>, ranges: &[Range<usize>]) -> Result<Statistics, Fault> {
+        let job = Cuda::job(&mut walk, end_of(ranges))?;
+        self.measure(&Job { score: Score::Magnitude, ..job }, ranges)
+    }
+
+    fn withdraw(&mut self, mut walk: Chosen<'_>, ranges: &[Range<usize>]) -> Result<()> {
+        let job = Cuda::job(&mut walk, end_of(ranges))?;
+        self.work.undo(&job, ranges)
+    }
+
+    fn statistics(&mut self, gradient: &Gradient, ranges: &[Range<usize>]) -> Result<Statistics, Fault> {
+        Cuda::check(gradient, end_of(ranges))?;
+        let job = Job { element: gradient.element(), ..Job::look(gradient.address(), 0, Score::Magnitude) };
+        self.measure(&job, ranges)
+    }
+
+    fn norm_of_huge(&mut self, gradient: &Gradient) -> Result<f64> {
+        self.scratch.reserve(gradient.len(), 0)?;
+        self.widen(gradient.address(), gradient.element(), gradient.len(), 1.0, self.scratch.address())?;
+        let values = self.scratch.read(0..gradient.len())?;
+        Ok(squares(&values).sqrt())
+    }
+
+    fn append(&mut self, vector: &Buffer<f32>, range: Range<usize>, values: &mut DeviceList<f32>) -> Result<()> {
+        let to = values.room(range.len())?;
+        copy(&self.device, vector.at(range.start), to, 4 * range.len())?;
+        values.grow(range.len(), false);
+        Ok(())
+    }
+
+    fn append_scaled(
+        &mut self,
+        gradient: &Gradient,
+        scale: f32,
+        range: Range<usize>,
+        values: &mut DeviceList<f32>,
+    ) -> Result<()> {
+        Cuda::check(gradient, range.end)?;
+        let to = values.room(range.len())?;
+        self.widen(gradient.at(range.start), gradient.element(), range.len(), scale, to)?;
+        values.grow(range.len(), false);
+        Ok(())
+    }
+
+    fn adopt(
+        &mut self,
+        named: &[u32],
+        vector: &Buffer<f32>,
+        positions: &mut DeviceList<u32>,
+        values: &mut DeviceList<f32>,
+    ) -> Result<()> {
+        let first = positions.len();
+        positions.append(named)?;
+        let to = values.room(named.len())?;
+        self.gather(positions.at(first), named.len(), vector.address(), to)?;
+        values.grow(named.len(), false);
+        Ok(())
+    }
+
+    fn energy(&mut self, values: Run<'_, DeviceList<f32>>) -> Result<f64> {
+        match values.list.mirror(values.range.clone()) {
+            Some(values) => Ok(squares(values)),
+            None => todo!(),
+        }
+    }
+
+    fn on_host<'a>(&'a mut self, values: &'a mut DeviceList<f32>) -> Result<&'a [f32]> {
+        values.on_host(0..values.len())
+    }
+
+    fn subtract(&mut self, what: &[f32], values: &mut DeviceList<f32>) -> Result<()> {
+        values.change(0..values.len(), |values| {
+            values.iter_mut().zip(what).for_each(|(value, what)| *value -= what);
+            Ok(())
+        })
+    }
+
+    fn form(&mut self, plan: &ValuePlan, values: Run<'_, DeviceList<f32>>) -> Result<ValueForm> {
+        todo!()
+    }
+
+    fn write_section(
+        &mut self,
+        section: Outgoing<'_, DeviceList<u32>, DeviceList<f32>>,
+        writer: &mut FrameWriter<'_>,
+    ) -> Result<SectionSize> {
+        todo!()
+    }
+
+    fn keep_loss(&mut self, form: &ValueForm, range: Range<usize>, values: &mut DeviceList<f32>) -> Result<()> {
+        todo!()
+    }
+
+    fn clear(&mut self, positions: Run<'_, DeviceList<u32>>, vector: &mut Buffer<f32>) -> Result<()> {
+        let count = positions.range.len();
+        let at = positions.list.at(positions.range.start);
+        launch!(self.device, &self.vector, "clear", self.grid(count), THREADS, at, count as u64, vector.address())
+    }
+
+    fn scatter_add(
+        &mut self,
+        positions: Run<'_, DeviceList<u32>>,
+        values: Run<'_, DeviceList<f32>>,
+        vector: &mut Buffer<f32>,
+    ) -> Result<()> {
+        let from = (positions.list.at(positions.range.start), values.list.at(values.range.start));
+        self.scatter_to(from, positions.range.len().min(values.range.len()), 1.0, vector.address())
+    }
+
+    fn clear_range(&mut self, range: Range<usize>, vector: &mut Buffer<f32>) -> Result<()> {
+        vector.clear_range(range)
+    }
+
+    fn replace(&mut self, values: Run<'_, DeviceList<f32>>, start: usize, vector: &mut Buffer<f32>) -> Result<()> {
+        copy(&self.device, values.list.at(values.range.start), vector.at(start), 4 * values.range.len())
+    }
+
+    fn begin_mean(&mut self, mean: &mut Gradient) -> Result<()> {
+        self.zero_mean(mean)
+    }
+
+    fn add_section(&mut self, section: &Section<'_>, factor: f32, mean: &mut Gradient) -> Result<()> {
+        self.add_decoded(section, factor, mean)
+    }
+
+    fn put(&mut self, sums: &[f32], start: usize, mean: &mut Gradient) -> Result<()> {
+        Cuda::check(mean, start + sums.len())?;
+        let from = self.upload.send(sums)?;
+        copy(&self.device, from, self.mean.address(mean) + 4 * start as u64, 4 * sums.len())
+    }
+
+    fn scatter(&mut self, positions: Run<'_, DeviceList<u32>>, sums: &[f32], mean: &mut Gradient) -> Result<()> {
+        let what = self.upload.send(sums)?;
+        let positions = positions.list.at(positions.range.start);
+        self.scatter_to((positions, what), sums.len(), 1.0, self.mean.address(mean))
+    }
+
+    fn end_mean(&mut self, mean: &mut Gradient) -> Result<()> {
+        self.round_mean(mean)
+    }
+
+    fn store(&mut self, values: &[f32], gradient: &mut Gradient) -> Result<()> {
+        Cuda::check(gradient, values.len())?;
+        let from = self.upload.send(values)?;
+        self.narrow(from, gradient)
+    }
+
+    fn stage<'a>(&'a mut self, factor: f32, gradient: &'a mut Gradient) -> Result<&'a mut [f32]> {
+        let len = gradient.len();
+        self.staged.reserve(len)?;
+        let mut from = gradient.address();
+        if factor != 1.0 || gradient.element() != Element::F32 {
+            self.scratch.reserve(len, 0)?;
+            from = self.scratch.address();
+            self.widen(gradient.address(), gradient.element(), len, factor, from)?;
+        }
+        self.staged.fetch(0..len, from)?;
+        self.device.wait()?;
+        Ok(&mut self.staged.slice_mut()[..len])
+    }
+
+    fn unstage(&mut self, gradient: &mut Gradient) -> Result<()> {
+        let len = gradient.len();
+        if gradient.element() == Element::F32 {
+            return self.staged.send(0..len, gradient.address()).and_then(|()| self.device.wait());
+        }
+        self.scratch.reserve(len, 0)?;
+        self.staged.send(0..len, self.scratch.address())?;
+        self.narrow(self.scratch.address(), gradient)?;
+        self.device.wait()
+    }
+
+    fn read(&mut self, gradient: &Gradient, reader: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let bytes = gradient.len() * gradient.element().width();
+        let mut piece = vec![0u8; PIECE.min(bytes)];
+        for start in (0..bytes).step_by(PIECE) {
+            let piece = &mut piece[..PIECE.min(bytes - start)];
+            read_from(&self.device, gradient.address() + start as u64, piece)?;
+            reader(piece);
+        }
+        Ok(())
+    }
+
+    fn transform(&mut self, vector: &Buffer<f32>, half_input: bool, spectrum: &mut CudaSpectrum) -> Result<()> {
+        todo!()
+    }
+
+    fn survey_bins<'a>(
+        &'a mut self,
+        spectrum: &'a mut CudaSpectrum,
+        score: Score,
+        expect: usize,
+        guess: &'a mut Guess,
+    ) -> Result<CudaSurvey<'a>, Fault> {
+        todo!()
+    }
+
+    fn forget_bins(
+        &mut self,
+        spectrum: &mut CudaSpectrum,
+        bins: Run<'_, DeviceList<u32>>,
+        left: Option<Run<'_, DeviceList<f32>>>,
+        residual: &mut Buffer<f32>,
+    ) -> Result<()> {
+        todo!()
+    }
+
+    fn clear_spectrum(&mut self, spectrum: &mut CudaSpectrum) -> Result<()> {
+        todo!()
+    }
+
+    fn add_bins(&mut self, section: &Section<'_>, factor: f32, spectrum: &mut CudaSpectrum) -> Result<()> {
+        todo!()
+    }
+
+    fn add_spectrum(&mut self, spectrum: &mut CudaSpectrum, mean: &mut Gradient) -> Result<()> {
+        todo!()
+    }
+}
+
+/// The sum of squares, in `f64`.
+fn squares(values: &[f32]) -> f64 {
+    values.iter().map(|&value| value as f64 * value as f64).sum()
+}
