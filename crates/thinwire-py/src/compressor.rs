@@ -71,7 +71,7 @@ impl Compressor {
 
     /// What is kept, as a dictionary with the values of each layer as bytes.
     fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let mut saved = self.inner.save();
+        let mut saved = self.inner.save().or_exception()?;
         saved.step = self.step;
         state::to_dictionary(py, &saved)
     }

@@ -104,7 +104,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
     let summary = report::Summary::new(&arguments, &gradient, &container, &received, &figures, file.len());
     files::write(&arguments.output, |out| Ok(out.write_all(&file)?))?;
     if let Some(path) = &arguments.state {
-        let saved = compressor.save();
+        let saved = compressor.save()?;
         state.method = saved.method;
         // Layers of other files may be in the state too; they stay.
         state.residual.extend(saved.residual);

@@ -13,24 +13,24 @@ use super::Leaders;
 use super::lane::{Lane, Route, Way};
 use super::sums::form_of;
 use crate::group::{Algorithm, Gathered, Precision, Sum};
-use crate::kernels::Cpu;
-use crate::pipeline::Input;
+use crate::kernels::Kernels;
+use crate::pipeline::InputOn;
 use crate::{Error, Result};
 
-impl Lane {
+impl<K: Kernels> Lane<K> {
     /// With `leaders` or, where everything is sent, without.
     pub(super) fn travel_agreed(
         &mut self,
-        route: &mut Route<'_>,
-        input: &Input<'_>,
+        route: &mut Route<'_, K>,
+        input: &InputOn<'_, K>,
         leaders: Option<Leaders>,
     ) -> Result<bool> {
         let (rank, size, step) = (route.group.rank(), route.group.size(), input.progress.step);
         let known = leaders.map_or_else(Vec::new, |leaders| leaders.of_step(step, size));
         let everybody_chooses = matches!(leaders, None | Some(Leaders::LargestNorm | Leaders::Nobody));
-        match self.compressor.begin(route.cpu, input, everybody_chooses || known.contains(&rank)) {
+        match self.compressor.begin(route.kernels, input, everybody_chooses || known.contains(&rank)) {
             Ok(report) => (self.report, self.way) = (report, Way::Agreed),
-            Err(error) => self.refusal = Some(error),
+            Err(error) => self.refuse(error)?,
         }
         let count = match leaders {
             None | Some(Leaders::Nobody) => Some(self.compressor.values_without_proposal(input.progress)),
@@ -45,8 +45,8 @@ impl Lane {
     }
 
     /// The rank whose selection has the largest squared norm; `None` if some rank can't take part.
-    fn largest_norm(&mut self, route: &mut Route<'_>) -> Result<Option<usize>> {
-        let norm = self.compressor.selected_energy().to_le_bytes();
+    fn largest_norm(&mut self, route: &mut Route<'_, K>) -> Result<Option<usize>> {
+        let norm = self.compressor.selected_energy(route.kernels)?.to_le_bytes();
         let mine: &[u8] = if self.refusal.is_none() { &norm } else { &[] };
         let mut norms = Gathered::default();
         self.timed(|_| route.group.all_gather(mine, norm.len(), Algorithm::Tree, &mut norms))?;
@@ -68,8 +68,8 @@ impl Lane {
     /// Hears the leaders and adopts what they name: how many values travel, or `None` if a leader can't lead.
     fn follow(
         &mut self,
-        route: &mut Route<'_>,
-        input: &Input<'_>,
+        route: &mut Route<'_, K>,
+        input: &InputOn<'_, K>,
         leaders: &[usize],
     ) -> Result<Option<usize>> {
         let limit = self.message_limit();
@@ -81,8 +81,8 @@ impl Lane {
             let mut proposal = std::mem::take(&mut self.proposals[number]);
             proposal.clear();
             if leader == route.group.rank() && self.refusal.is_none() {
-                let written = self.compressor.propose(input, &mut proposal, &mut self.report);
-                self.refusal = written.err();
+                let written = self.compressor.propose(route.kernels, input, &mut proposal, &mut self.report);
+                written.or_else(|error| self.refuse(error))?;
             }
             self.timed(|_| route.group.broadcast(leader, &mut proposal, limit, how))?;
             self.report.index_bytes += proposal.len();
@@ -96,34 +96,35 @@ impl Lane {
         let proposals = leaders.iter().copied().zip(self.proposals.iter().map(Vec::as_slice));
         let count = self.compressor.agree(proposals, &expected)?;
         if self.refusal.is_none() {
-            self.compressor.adopt(&mut self.report);
+            self.compressor.adopt(route.kernels, &mut self.report)?;
         }
         Ok(Some(count))
     }
 
     /// Sums the values of all ranks, and one more in which a rank that can't take part has a NaN.
-    fn sum(&mut self, route: &mut Route<'_>, count: usize) -> Result<bool> {
+    fn sum(&mut self, route: &mut Route<'_, K>, count: usize) -> Result<bool> {
         let (form, precision) = form_of(&self.compressor.recipe().values);
         let bytes = precision.width() * (count + 1);
         (self.report.values, self.report.value_bytes) = (count, bytes);
         let mut means = std::mem::take(&mut self.means);
         means.clear();
+        let how = route.algorithm_for(bytes);
         if precision == Precision::F32 {
             match self.refusal {
-                None => means.extend_from_slice(self.compressor.values()),
+                None => means.extend_from_slice(self.compressor.values(route.kernels)?),
                 Some(_) => means.resize(count, 0.0),
             }
             means.push(self.flag());
-            let how = route.algorithm_for(bytes);
             self.timed(|_| route.group.all_reduce(Sum::F32(&mut means), how))?;
             let factor = 1.0 / route.group.size() as f32;
             means.iter_mut().for_each(|sum| *sum *= factor);
         } else {
             if self.refusal.is_none() {
-                match self.halves.round(&form, self.compressor.values(), route.group.size()) {
+                let values = self.compressor.values(route.kernels)?;
+                match self.halves.round(&form, values, route.group.size()) {
                     Ok(clipped) => {
                         self.report.clipped += clipped;
-                        self.compressor.keep_rest(self.halves.sent());
+                        self.compressor.keep_rest(route.kernels, self.halves.sent())?;
                     }
                     Err(error) => self.refusal = Some(error),
                 }
@@ -132,7 +133,7 @@ impl Lane {
                 self.halves.zeros(count);
             }
             self.halves.push(precision, self.flag());
-            self.timed(|lane| lane.halves.sum(route, precision, &mut means))?;
+            self.timed(|lane| lane.halves.sum(route.group, how, precision, &mut means))?;
         }
         let all_took_part = means.pop().is_some_and(|flag| !flag.is_nan());
         if all_took_part && let Some(mean) = means.iter().find(|mean| !mean.is_finite()) {
@@ -153,8 +154,8 @@ impl Lane {
         if self.refusal.is_some() { f32::NAN } else { 0.0 }
     }
 
-    pub(super) fn settle_agreed(&mut self, cpu: &mut Cpu, output: &mut [f32]) {
-        self.compressor.commit(cpu);
-        self.compressor.deliver(cpu, &self.means, output);
+    pub(super) fn settle_agreed(&mut self, kernels: &mut K, output: &mut K::Gradient) -> Result<()> {
+        self.compressor.commit(kernels)?;
+        self.compressor.deliver(kernels, &self.means, output)
     }
 }

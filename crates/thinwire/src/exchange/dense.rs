@@ -4,78 +4,81 @@ use super::lane::{Lane, Route, Situation, Way};
 use super::sums::form_of;
 use crate::Result;
 use crate::codec::value::finite_or_position;
-use crate::group::{Precision, Sum};
-use crate::kernels::{Cpu, Kernels, NonFinite};
-use crate::pipeline::{Report, non_finite};
+use crate::group::{Algorithm, Group, Precision, Sum};
+use crate::kernels::{Fault, Kernels, NonFinite};
+use crate::pipeline::{Report, fault_in};
 
-impl Lane {
-    /// A rank whose gradient is not right sends what it has, or zeros; nobody sees that from the sum, so the
-    /// step needs a verdict.
+impl<K: Kernels> Lane<K> {
+    /// A rank whose gradient is not right sends zeros; nobody sees that from the sum, so the step needs a verdict.
     pub(super) fn travel_dense(
         &mut self,
-        route: &mut Route<'_>,
+        route: &mut Route<'_, K>,
         situation: &Situation,
-        gradient: &mut [f32],
+        gradient: &mut K::Gradient,
     ) -> Result<bool> {
         self.way = Way::Dense;
-        let mut stand_in = Vec::new();
-        let gradient = match self.check(route.cpu, gradient) {
-            Ok(()) => gradient,
+        let (_, precision) = form_of(&self.compressor.recipe().values);
+        let how = route.algorithm_for(self.compressor.bucket().len() * precision.width());
+        match self.check(route.kernels, gradient) {
+            Ok(()) => {
+                let staged = route.kernels.stage(situation.share, gradient)?;
+                self.sum_dense(route.group, how, staged)?;
+                route.kernels.unstage(gradient)?;
+            }
             Err(error) => {
-                self.refusal = Some(error);
-                stand_in.resize(self.compressor.bucket().len(), 0.0);
-                &mut stand_in
-            }
-        };
-        if situation.share != 1.0 {
-            gradient.iter_mut().for_each(|x| *x *= situation.share);
-        }
-        let (form, precision) = form_of(&self.compressor.recipe().values);
-        let bytes = gradient.len() * precision.width();
-        (self.report.values, self.report.value_bytes, self.report.frame_bytes) =
-            (gradient.len(), bytes, bytes);
-        let ranks = route.group.size();
-        if precision == Precision::F32 {
-            let how = route.algorithm_for(bytes);
-            let summed = self.timed(|_| route.group.all_reduce(Sum::F32(gradient), how));
-            if let Err(error) = summed {
-                // A group over another engine may still be busy with the memory of a sum that failed.
-                std::mem::forget(stand_in);
-                return Err(error);
-            }
-        } else {
-            match self.halves.round(&form, gradient, ranks) {
-                Ok(clipped) => self.report.clipped = clipped,
-                Err(error) => {
-                    self.refusal.get_or_insert(error);
-                    self.halves.zeros(gradient.len());
+                self.refuse(error)?;
+                let mut stand_in = vec![0.0; self.compressor.bucket().len()];
+                if let Err(error) = self.sum_dense(route.group, how, &mut stand_in) {
+                    // A group over another engine may still be busy with the memory of a sum that failed.
+                    std::mem::forget(stand_in);
+                    return Err(error);
                 }
             }
-            let mut means = std::mem::take(&mut self.means);
-            means.clear();
-            self.timed(|lane| lane.halves.sum(route, precision, &mut means))?;
-            gradient.copy_from_slice(&means);
-            self.means = means;
-        }
-        // At half width the sum is the mean already.
-        let factor = if precision == Precision::F32 { 1.0 / ranks as f32 } else { 1.0 };
-        if let Err(position) = finish(gradient, factor) {
-            // The same on every rank, so that all of them skip the step.
-            let found = NonFinite { position, value: gradient[position] };
-            let bucket = self.compressor.bucket();
-            self.refusal.get_or_insert_with(|| non_finite(bucket, "the sum over all ranks", found));
         }
         Ok(true)
     }
 
     /// Whether the gradient is one to send.
-    fn check(&mut self, cpu: &mut Cpu, gradient: &[f32]) -> Result<()> {
+    fn check(&mut self, kernels: &mut K, gradient: &K::Gradient) -> Result<()> {
         let bucket = self.compressor.bucket();
-        bucket.check_len("gradient", gradient.len())?;
-        let measured = cpu.statistics(gradient, &[0..bucket.len()]);
-        let energy = measured.map_err(|found| non_finite(bucket, "gradient", found))?.sum_squares;
+        bucket.check_len("gradient", K::elements(gradient))?;
+        let measured = kernels.statistics(gradient, &[0..bucket.len()]);
+        let energy = measured.map_err(|fault| fault_in(bucket, "gradient", fault))?.sum_squares;
         let elements = bucket.len();
         self.report = Report { elements, dense: elements, energy, energy_sent: energy, ..Report::default() };
+        Ok(())
+    }
+
+    /// Puts the mean over all ranks in the place of `values`.
+    fn sum_dense(&mut self, group: &mut dyn Group, how: Algorithm, values: &mut [f32]) -> Result<()> {
+        let (form, precision) = form_of(&self.compressor.recipe().values);
+        let bytes = values.len() * precision.width();
+        (self.report.values, self.report.value_bytes, self.report.frame_bytes) = (values.len(), bytes, bytes);
+        let ranks = group.size();
+        if precision == Precision::F32 {
+            self.timed(|_| group.all_reduce(Sum::F32(values), how))?;
+        } else {
+            match self.halves.round(&form, values, ranks) {
+                Ok(clipped) => self.report.clipped = clipped,
+                Err(error) => {
+                    self.refusal.get_or_insert(error);
+                    self.halves.zeros(values.len());
+                }
+            }
+            let mut means = std::mem::take(&mut self.means);
+            means.clear();
+            self.timed(|lane| lane.halves.sum(group, how, precision, &mut means))?;
+            values.copy_from_slice(&means);
+            self.means = means;
+        }
+        // At half width the sum is the mean already.
+        let factor = if precision == Precision::F32 { 1.0 / ranks as f32 } else { 1.0 };
+        if let Err(position) = finish(values, factor) {
+            // The same on every rank, so that all of them skip the step.
+            let fault = Fault::NonFinite(NonFinite { position, value: values[position] });
+            let bucket = self.compressor.bucket();
+            self.refusal.get_or_insert_with(|| fault_in(bucket, "the sum over all ranks", fault));
+        }
         Ok(())
     }
 }

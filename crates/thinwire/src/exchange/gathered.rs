@@ -2,22 +2,25 @@
 
 use super::lane::{Lane, Route, Situation, Way};
 use crate::codec::{Frame, Header};
-use crate::kernels::Cpu;
-use crate::pipeline::Input;
+use crate::kernels::Kernels;
+use crate::pipeline::InputOn;
 use crate::{Error, Result};
 
-impl Lane {
+impl<K: Kernels> Lane<K> {
     /// A rank that can't take part sends an empty message, which no frame is.
-    pub(super) fn travel_gathered(&mut self, route: &mut Route<'_>, input: &Input<'_>) -> Result<bool> {
+    pub(super) fn travel_gathered(
+        &mut self,
+        route: &mut Route<'_, K>,
+        input: &InputOn<'_, K>,
+    ) -> Result<bool> {
         self.frame.clear();
-        match self.compressor.begin(route.cpu, input, true) {
+        match self.compressor.begin(route.kernels, input, true) {
             Ok(report) => {
                 (self.report, self.way) = (report, Way::Gathered);
-                if let Err(error) = self.compressor.encode(input, &mut self.frame, &mut self.report) {
-                    self.refusal = Some(error);
-                }
+                let written = self.compressor.encode(route.kernels, input, &mut self.frame, &mut self.report);
+                written.or_else(|error| self.refuse(error))?;
             }
-            Err(error) => self.refusal = Some(error),
+            Err(error) => self.refuse(error)?,
         }
         let limit = self.message_limit();
         // About six bytes a coordinate; every rank must choose the same, so nobody goes by its own frame.
@@ -40,24 +43,22 @@ impl Lane {
 
     pub(super) fn settle_gathered(
         &mut self,
-        cpu: &mut Cpu,
+        kernels: &mut K,
         situation: &Situation,
         factor: f32,
-        output: &mut [f32],
+        output: &mut K::Gradient,
     ) -> Result<()> {
         let (step, plan) = (situation.progress.step, situation.plan);
         let bucket = self.compressor.bucket();
         let expected = Header { step, plan, bucket: bucket.id(), elements: bucket.len() as u32 };
         if let Some(aggregator) = &mut self.aggregator {
-            let summed = aggregator.sum(cpu, self.gathered.iter(), Some(&expected), factor, output);
-            summed.map_err(|error| Error::BadMessage {
-                rank: aggregator.reading(),
-                step,
-                reason: error.to_string(),
+            let summed = aggregator.sum(kernels, self.gathered.iter(), Some(&expected), factor, output);
+            summed.map_err(|error| match error {
+                Error::Device { .. } => error,
+                _ => Error::BadMessage { rank: aggregator.reading(), step, reason: error.to_string() },
             })?;
         }
-        self.compressor.commit(cpu);
-        Ok(())
+        self.compressor.commit(kernels)
     }
 }
 

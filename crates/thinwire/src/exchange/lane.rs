@@ -4,20 +4,20 @@ use std::time::{Duration, Instant};
 
 use super::sums::Halves;
 use crate::group::{Algorithm, Gathered, Group, Mark};
-use crate::kernels::Cpu;
+use crate::kernels::Kernels;
 use crate::memory::Progress;
-use crate::pipeline::{Aggregator, Compressor, Exchange, Input, Recipe, Report};
+use crate::pipeline::{Aggregator, Compressor, Exchange, InputOn, Recipe, Report};
 use crate::{Bucket, Error, Result};
 
 /// What a bucket travels by.
-pub(crate) struct Route<'a> {
+pub(crate) struct Route<'a, K> {
     pub group: &'a mut dyn Group,
-    pub cpu: &'a mut Cpu,
+    pub kernels: &'a mut K,
     /// The algorithm of sums and broadcasts; `None` chooses by size.
     pub algorithm: Option<Algorithm>,
 }
 
-impl Route<'_> {
+impl<K> Route<'_, K> {
     /// The algorithm for a vector or message of about so many bytes.
     pub fn algorithm_for(&self, bytes: usize) -> Algorithm {
         self.algorithm.unwrap_or_else(|| Algorithm::for_size(bytes, self.group.size()))
@@ -37,10 +37,10 @@ pub(crate) struct Situation {
 
 /// A bucket on its way.
 #[derive(Debug)]
-pub(crate) struct Lane {
-    pub(super) compressor: Compressor,
+pub(crate) struct Lane<K: Kernels> {
+    pub(super) compressor: Compressor<K>,
     /// For exchanges in which everybody sums what all have sent.
-    pub(super) aggregator: Option<Aggregator>,
+    pub(super) aggregator: Option<Aggregator<K>>,
     pub(super) report: Report,
     /// Why this rank could not take part.
     pub(super) refusal: Option<Error>,
@@ -70,12 +70,12 @@ pub(super) enum Way {
     Agreed,
 }
 
-impl Lane {
-    pub fn new(recipe: Recipe, bucket: Bucket) -> Result<Lane> {
+impl<K: Kernels> Lane<K> {
+    pub fn new(kernels: &mut K, recipe: Recipe, bucket: Bucket) -> Result<Lane<K>> {
         let gathers = recipe.exchange == Exchange::Gathered;
-        let aggregator = gathers.then(|| Aggregator::new(&recipe, bucket.clone())).transpose()?;
+        let aggregator = gathers.then(|| Aggregator::on(kernels, &recipe, bucket.clone())).transpose()?;
         Ok(Lane {
-            compressor: Compressor::new(recipe, bucket)?,
+            compressor: Compressor::on(kernels, recipe, bucket)?,
             aggregator,
             report: Report::default(),
             refusal: None,
@@ -91,15 +91,15 @@ impl Lane {
         })
     }
 
-    pub fn compressor(&self) -> &Compressor {
+    pub fn compressor(&self) -> &Compressor<K> {
         &self.compressor
     }
 
-    pub fn compressor_mut(&mut self) -> &mut Compressor {
+    pub fn compressor_mut(&mut self) -> &mut Compressor<K> {
         &mut self.compressor
     }
 
-    pub fn into_compressor(self) -> Compressor {
+    pub fn into_compressor(self) -> Compressor<K> {
         self.compressor
     }
 
@@ -150,10 +150,10 @@ impl Lane {
     /// cancelled. An error means that the group is lost.
     pub fn travel(
         &mut self,
-        route: &mut Route<'_>,
+        route: &mut Route<'_, K>,
         situation: &Situation,
-        gradient: &mut [f32],
-        weights: Option<&[f32]>,
+        gradient: &mut K::Gradient,
+        weights: Option<&K::Gradient>,
     ) -> Result<bool> {
         let &Situation { progress, plan, .. } = situation;
         let bucket = self.compressor.bucket().id();
@@ -162,7 +162,7 @@ impl Lane {
         if exchange == Exchange::Dense {
             return self.travel_dense(route, situation, gradient);
         }
-        let input = Input {
+        let input = InputOn {
             gradient,
             weights,
             progress,
@@ -182,34 +182,42 @@ impl Lane {
     /// Second half: the memory forgets what was sent, and the mean over all ranks takes the gradient's place.
     pub fn settle(
         &mut self,
-        cpu: &mut Cpu,
+        kernels: &mut K,
         situation: &Situation,
         size: usize,
-        gradient: &mut [f32],
+        gradient: &mut K::Gradient,
     ) -> Result<()> {
         match std::mem::replace(&mut self.way, Way::Nothing) {
             Way::Nothing | Way::Dense => Ok(()),
-            Way::Gathered => self.settle_gathered(cpu, situation, 1.0 / size as f32, gradient),
-            Way::Agreed => {
-                self.settle_agreed(cpu, gradient);
-                Ok(())
-            }
+            Way::Gathered => self.settle_gathered(kernels, situation, 1.0 / size as f32, gradient),
+            Way::Agreed => self.settle_agreed(kernels, gradient),
         }
     }
 
     /// Takes a step back that did not happen. What stands in `gradient` of a dense exchange is not restored.
-    pub fn cancel(&mut self, cpu: &mut Cpu, situation: &Situation, gradient: &[f32]) {
+    pub fn cancel(&mut self, kernels: &mut K, situation: &Situation, gradient: &K::Gradient) -> Result<()> {
         let began = matches!(self.way, Way::Gathered | Way::Agreed);
-        if began && gradient.len() == self.compressor.bucket().len() {
-            let input =
-                Input { progress: situation.progress, scale: situation.share, ..Input::new(gradient) };
-            self.compressor.cancel(cpu, &input);
-        }
         self.way = Way::Nothing;
+        if began && K::elements(gradient) == self.compressor.bucket().len() {
+            let input =
+                InputOn { progress: situation.progress, scale: situation.share, ..InputOn::new(gradient) };
+            self.compressor.cancel(kernels, &input)?;
+        }
+        Ok(())
+    }
+
+    /// This rank can't take part in the step, and the others are told why. But a device that has failed holds nothing
+    /// to go on with: then the group is lost.
+    pub(super) fn refuse(&mut self, error: Error) -> Result<()> {
+        if matches!(error, Error::Device { .. }) {
+            return Err(error);
+        }
+        self.refusal.get_or_insert(error);
+        Ok(())
     }
 
     /// Runs a collective, and counts its time.
-    pub(super) fn timed<T>(&mut self, work: impl FnOnce(&mut Lane) -> Result<T>) -> Result<T> {
+    pub(super) fn timed<T>(&mut self, work: impl FnOnce(&mut Lane<K>) -> Result<T>) -> Result<T> {
         let begun = Instant::now();
         let result = work(self);
         self.exchange_time += begun.elapsed();

@@ -2,10 +2,9 @@
 
 use half::{bf16, f16};
 
-use super::lane::Route;
 use crate::Result;
 use crate::codec::{ValueForm, value};
-use crate::group::{Precision, Sum};
+use crate::group::{Algorithm, Group, Precision, Sum};
 use crate::pipeline::ValuePlan;
 
 /// The form and the width in which a method's values are added up on the way.
@@ -67,10 +66,15 @@ impl Halves {
     }
 
     /// Adds up over all ranks, and puts the means onto the end of `means`.
-    pub fn sum(&mut self, route: &mut Route<'_>, precision: Precision, means: &mut Vec<f32>) -> Result<()> {
-        let how = route.algorithm_for(2 * self.words.len());
+    pub fn sum(
+        &mut self,
+        group: &mut dyn Group,
+        how: Algorithm,
+        precision: Precision,
+        means: &mut Vec<f32>,
+    ) -> Result<()> {
         if let Some(sum) = Sum::of_words(precision, &mut self.words) {
-            route.group.all_reduce(sum, how)?;
+            group.all_reduce(sum, how)?;
         }
         match precision {
             Precision::Bf16 => means.extend(self.words.iter().map(|&word| bf16::from_bits(word).to_f32())),

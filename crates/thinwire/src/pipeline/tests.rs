@@ -176,7 +176,7 @@ fn a_bad_gradient_is_reported_by_layer_and_leaves_the_memory_as_it_was() {
             let input = Input { weights: Some(&weights), ..Input::new(&gradient) };
             let mut frame = Vec::new();
             compressor.compress(&mut Cpu::new(1), &input, &mut frame).unwrap();
-            let (before, saved) = (compressor.memory().clone(), compressor.save());
+            let (before, saved) = (compressor.memory().clone(), compressor.save().unwrap());
             let layer = bucket.layers().iter().find(|layer| layer.name() == name).unwrap();
             for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 let mut poisoned = gradient.clone();
@@ -190,7 +190,7 @@ fn a_bad_gradient_is_reported_by_layer_and_leaves_the_memory_as_it_was() {
                 };
                 assert_eq!((found.as_str(), *at, value.is_nan()), (name, index, bad.is_nan()), "{spec}");
                 assert_eq!(frame.len(), length, "nothing half written");
-                assert_eq!(compressor.save().selectors, saved.selectors, "{spec}: nothing learnt");
+                assert_eq!(compressor.save().unwrap().selectors, saved.selectors, "{spec}: nothing learnt");
                 let after = compressor.memory();
                 if before.update != Update::Replace {
                     let close = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-6);
@@ -240,11 +240,11 @@ fn a_restored_run_goes_on_with_the_same_bits() {
             frames
         };
         run(&mut first, 0..7);
-        first.save().write(&path).unwrap();
+        first.save().unwrap().write(&path).unwrap();
         let mut second = Compressor::new(parse(spec).unwrap(), bucket.clone()).unwrap();
         second.restore(&crate::memory::State::read(&path).unwrap()).unwrap();
         assert!(run(&mut first, 7..14) == run(&mut second, 7..14), "{spec}");
-        assert_eq!(first.save(), second.save(), "{spec}");
+        assert_eq!(first.save().unwrap(), second.save().unwrap(), "{spec}");
     }
 }
 
@@ -255,7 +255,7 @@ fn without_feedback_there_is_nothing_to_save_or_to_send_again() {
     let spec = "topk:density=0.25,feedback=false";
     let mut without = Compressor::new(parse(spec).unwrap(), bucket.clone()).unwrap();
     without.compress(&mut Cpu::new(1), &Input::new(&gradient), &mut Vec::new()).unwrap();
-    let state = without.save();
+    let state = without.save().unwrap();
     assert!(state.residual.is_empty());
     without.restore(&state).unwrap();
     let mut with = Compressor::new(parse("topk:density=0.25").unwrap(), bucket).unwrap();
@@ -267,13 +267,13 @@ fn a_restored_compressor_forgets_what_it_had_learnt() {
     let bucket = bucket();
     let spec = "redsync:density=0.01,quantize=true";
     let mut used = Compressor::new(parse(spec).unwrap(), bucket.clone()).unwrap();
-    let fresh = used.save();
+    let fresh = used.save().unwrap();
     let gradient = noise(bucket.len(), 1);
     used.compress(&mut Cpu::new(1), &Input::new(&gradient), &mut Vec::new()).unwrap();
-    assert_ne!(used.save().selectors, fresh.selectors);
+    assert_ne!(used.save().unwrap().selectors, fresh.selectors);
     let without = crate::memory::State { selectors: Default::default(), ..fresh.clone() };
     used.restore(&without).unwrap();
-    assert_eq!(used.save(), fresh);
+    assert_eq!(used.save().unwrap(), fresh);
 }
 
 #[test]
@@ -328,7 +328,7 @@ fn a_state_of_another_model_is_refused_whole() {
     let bucket = bucket();
     let mut compressor = Compressor::new(parse("topk").unwrap(), bucket.clone()).unwrap();
     let other = Bucket::new(0, [("conv1.weight", vec![3])]).unwrap();
-    let state = Compressor::new(parse("topk").unwrap(), other).unwrap().save();
+    let state = Compressor::new(parse("topk").unwrap(), other).unwrap().save().unwrap();
     let error = compressor.restore(&state).unwrap_err().to_string();
     assert!(error.contains("residual/conv1.weight") && error.contains("432"), "{error}");
 }

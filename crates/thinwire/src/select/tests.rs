@@ -3,7 +3,7 @@
 use super::plain::PlainSurvey;
 
 use super::*;
-use crate::kernels::{Cpu, Guess, Kernels, Walk};
+use crate::kernels::{Cpu, Guess, Kernels, List, Walk};
 
 fn uniform(state: &mut u64) -> f64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -96,15 +96,15 @@ fn check(name: &str, selector: &dyn Select, input: &str, gradient: &[f32], densi
             scale: 0.125,
             weights: Some(&weights[..]),
             score: on_cpu.score(0.0),
-            ..Walk::new(gradient, &mut residual[..])
+            ..Walk::new(gradient, &mut residual)
         };
         positions.clear();
         values.clear();
         let mut survey = cpu.survey(walk, &whole, on_cpu.expect(k), &mut guess).unwrap();
         on_cpu.select(&mut survey, k, step);
         on_cpu.commit();
-        survey.finish(&mut positions, &mut values);
-        cpu.clear(&positions, &mut residual);
+        Cpu::finish(survey, &mut positions, &mut values).unwrap();
+        cpu.clear(positions.all(), &mut residual).unwrap();
 
         assert!(positions.is_sorted_by(|a, b| a < b), "sorted and unique: {}", context());
         assert!(positions.iter().all(|&p| (p as usize) < len), "in range: {}", context());
@@ -266,15 +266,15 @@ fn alternating_sides_send_one_sign_at_a_time() {
         for step in 0..4 {
             let side = selector.score(0.0);
             let mut guess = Guess::default();
-            let walk = Walk { scale: 0.1, score: side, ..Walk::new(&gradient[..], &mut residual[..]) };
+            let walk = Walk { scale: 0.1, score: side, ..Walk::new(&gradient[..], &mut residual) };
             let whole = [0..5_000];
             positions.clear();
             values.clear();
             let mut survey = cpu.survey(walk, &whole, selector.expect(50), &mut guess).unwrap();
             selector.select(&mut survey, 50, step);
             selector.commit();
-            survey.finish(&mut positions, &mut values);
-            cpu.clear(&positions, &mut residual);
+            Cpu::finish(survey, &mut positions, &mut values).unwrap();
+            cpu.clear(positions.all(), &mut residual).unwrap();
             match side {
                 Score::Positive => assert!(values.iter().all(|&v| v > 0.0), "{input}"),
                 Score::Negative => assert!(values.iter().all(|&v| v < 0.0), "{input}"),
@@ -303,13 +303,13 @@ fn importance_holds_k_while_weights_and_gradients_move() {
         let score = selector.score(mean);
         let Score::Relative { guard } = score else { panic!() };
         let accumulated: Vec<f32> = residual.iter().zip(&gradient).map(|(r, g)| r + g).collect();
-        let walk = Walk { weights: Some(&weights[..]), score, ..Walk::new(&gradient[..], &mut residual[..]) };
+        let walk = Walk { weights: Some(&weights[..]), score, ..Walk::new(&gradient[..], &mut residual) };
         let (mut positions, mut values) = (Vec::new(), Vec::new());
         let mut survey = cpu.survey(walk, &whole, selector.expect(k), &mut guess).unwrap();
         selector.select(&mut survey, k, step as u64);
         selector.commit();
-        survey.finish(&mut positions, &mut values);
-        cpu.clear(&positions, &mut residual);
+        Cpu::finish(survey, &mut positions, &mut values).unwrap();
+        cpu.clear(positions.all(), &mut residual).unwrap();
         assert!(window(k).contains(&positions.len()), "step {step}: {}", positions.len());
         let importance = |i: usize| accumulated[i].abs() / weights[i].abs().max(guard);
         let lowest = positions.iter().map(|&p| importance(p as usize)).fold(f32::MAX, f32::min);

@@ -9,16 +9,16 @@ use super::report::{StageTimes, StepReport};
 use super::{Mean, Options};
 use crate::exchange::{Lane, Route, Situation, verdict};
 use crate::group::{Algorithm, Gathered, Group, Mark, Traffic};
-use crate::kernels::{Cpu, Kernels};
+use crate::kernels::{Fault, Kernels, Vector};
 use crate::memory::{Progress, State};
-use crate::pipeline::{Report, non_finite, norm_of_huge};
+use crate::pipeline::{Report, fault_in};
 use crate::{Bucket, Error, Result, method};
 
 /// Everything a rank needs to take part in steps.
-pub(super) struct Engine {
+pub(super) struct Engine<K: Kernels> {
     pub group: Box<dyn Group>,
-    cpu: Cpu,
-    lanes: Vec<Lane>,
+    kernels: K,
+    lanes: Vec<Lane<K>>,
     options: Options,
     plan: u32,
     clips: bool,
@@ -36,19 +36,25 @@ pub(super) struct Begun {
 }
 
 /// A bucket's gradient, and the weights where the method looks at them.
-pub(super) type Vectors<'a> = (&'a mut [f32], Option<&'a [f32]>);
+pub(super) type Vectors<'a, K> = (&'a mut <K as Kernels>::Gradient, Option<&'a <K as Kernels>::Gradient>);
 
-impl Engine {
+impl<K: Kernels> Engine<K> {
     /// Asks the other ranks whether they were told the same.
-    pub fn new(mut group: Box<dyn Group>, spec: &str, layout: &Layout, options: Options) -> Result<Engine> {
+    pub fn new(
+        mut kernels: K,
+        mut group: Box<dyn Group>,
+        spec: &str,
+        layout: &Layout,
+        options: Options,
+    ) -> Result<Engine<K>> {
         let recipe = method::parse(spec)?;
         let buckets = layout.buckets().iter();
-        let lanes = buckets.map(|bucket| Lane::new(method::parse(spec)?, bucket.clone()));
-        let lanes = lanes.collect::<Result<Vec<Lane>>>()?;
+        let lanes = buckets.map(|bucket| Lane::new(&mut kernels, method::parse(spec)?, bucket.clone()));
+        let lanes = lanes.collect::<Result<Vec<Lane<K>>>>()?;
         let plan = agree_on(group.as_mut(), &told(&recipe.spec, layout, &options))?;
         Ok(Engine {
             group,
-            cpu: Cpu::new(options.threads),
+            kernels,
             lanes,
             clips: recipe.clip.is_some(),
             options,
@@ -79,10 +85,10 @@ impl Engine {
         self.plan = agree_on(self.group.as_mut(), &told(&spec, layout, &self.options))?;
         let mut state = State::default();
         for lane in self.lanes.drain(..) {
-            state.extend(lane.into_compressor().into_state());
+            state.extend(lane.into_compressor().into_state()?);
         }
         for bucket in layout.buckets() {
-            let mut lane = Lane::new(method::parse(&spec)?, bucket.clone())?;
+            let mut lane = Lane::new(&mut self.kernels, method::parse(&spec)?, bucket.clone())?;
             lane.compressor_mut().restore(&state)?;
             for layer in bucket.layers() {
                 state.residual.remove(layer.name());
@@ -103,13 +109,20 @@ impl Engine {
     }
 
     /// The norm of the whole gradient; `None` if it is not finite, which the bucket it is in will report.
-    pub fn norm<'a>(&mut self, gradients: impl Iterator<Item = &'a [f32]>) -> Option<f64> {
+    pub fn norm<'a>(&mut self, gradients: impl Iterator<Item = &'a K::Gradient>) -> Result<Option<f64>> {
         let mut squares = 0.0;
         for gradient in gradients {
-            let measured = self.cpu.statistics(gradient, &[0..gradient.len()]).ok()?.sum_squares;
-            squares += if measured.is_finite() { measured } else { norm_of_huge(gradient).powi(2) };
+            let measured = match self.kernels.statistics(gradient, &[0..K::elements(gradient)]) {
+                Ok(statistics) => statistics.sum_squares,
+                Err(Fault::NonFinite(_)) => return Ok(None),
+                Err(Fault::Failed(error)) => return Err(error),
+            };
+            squares += match measured.is_finite() {
+                true => measured,
+                false => self.kernels.norm_of_huge(gradient)?.powi(2),
+            };
         }
-        Some(squares.sqrt()).filter(|norm| norm.is_finite())
+        Ok(Some(f64::sqrt(squares)).filter(|norm| norm.is_finite()))
     }
 
     /// Whether all buckets must be at hand before the first may travel.
@@ -119,16 +132,21 @@ impl Engine {
 
     /// Asks all ranks whether their gradients are finite, if the options say so. If one is not, the step is skipped:
     /// nothing has touched any memory.
-    pub fn check_first<'a>(&mut self, gradients: impl Iterator<Item = &'a [f32]>) -> Result<()> {
+    pub fn check_first<'a>(&mut self, gradients: impl Iterator<Item = &'a K::Gradient>) -> Result<()> {
         if !self.options.check_first {
             return Ok(());
         }
         self.mark_step();
         let mut refusal = None;
         for (lane, gradient) in self.lanes.iter().zip(gradients) {
-            let measured = self.cpu.statistics(gradient, &[0..gradient.len()]);
-            let bucket = lane.compressor().bucket();
-            refusal = refusal.or(measured.err().map(|found| non_finite(bucket, "gradient", found)));
+            match self.kernels.statistics(gradient, &[0..K::elements(gradient)]) {
+                Ok(_) => {}
+                Err(Fault::Failed(error)) => return Err(error),
+                Err(fault) => {
+                    let bucket = lane.compressor().bucket();
+                    refusal.get_or_insert_with(|| fault_in(bucket, "gradient", fault));
+                }
+            }
         }
         match verdict(self.group.as_mut(), refusal.as_ref())? {
             None => Ok(()),
@@ -181,23 +199,29 @@ impl Engine {
         })
     }
 
+    /// Gradient and weights of a bucket are going to be worked on. Where all buckets must be at hand, this comes before
+    /// anything else; other buckets arrive as they travel.
+    pub fn arrive(&mut self, (gradient, weights): &Vectors<'_, K>) -> Result<()> {
+        self.kernels.arrive(gradient)?;
+        weights.map_or(Ok(()), |weights| self.kernels.arrive(weights))
+    }
+
     /// Lets the next bucket travel, unless the step is known to be skipped.
-    pub fn travel(
-        &mut self,
-        begun: &mut Begun,
-        bucket: usize,
-        (gradient, weights): Vectors<'_>,
-    ) -> Result<()> {
+    pub fn travel(&mut self, begun: &mut Begun, bucket: usize, vectors: Vectors<'_, K>) -> Result<()> {
         if begun.going {
-            let mut route =
-                Route { group: self.group.as_mut(), cpu: &mut self.cpu, algorithm: self.options.algorithm };
+            if !self.needs_all() {
+                self.arrive(&vectors)?;
+            }
+            let (gradient, weights) = vectors;
+            let (group, kernels) = (self.group.as_mut(), &mut self.kernels);
+            let mut route = Route { group, kernels, algorithm: self.options.algorithm };
             begun.going = self.lanes[bucket].travel(&mut route, &begun.situation, gradient, weights)?;
         }
         Ok(())
     }
 
     /// Ends a step all of whose buckets have travelled.
-    pub fn finish(&mut self, begun: Begun, buckets: &mut [Vectors<'_>]) -> Result<StepReport> {
+    pub fn finish(&mut self, begun: Begun, buckets: &mut [Vectors<'_, K>]) -> Result<StepReport> {
         self.mark_step();
         if !begun.going || self.lanes.iter().any(Lane::needs_verdict) {
             let refusal = self.lanes.iter().find_map(Lane::refusal).cloned();
@@ -205,8 +229,9 @@ impl Engine {
                 Ok(None) if begun.going => {}
                 judged => {
                     // Nothing may be settled, also where the buckets have not travelled to the end.
-                    self.cancel(&begun.situation, buckets);
+                    let cancelled = self.cancel(&begun.situation, buckets);
                     let skipped = judged?;
+                    cancelled?;
                     self.progress.step += skipped.is_some() as u64;
                     return Err(skipped.unwrap_or_else(|| self.unexplained()));
                 }
@@ -215,7 +240,7 @@ impl Engine {
         let settling = Instant::now();
         let size = self.group.size();
         for (lane, (gradient, _)) in self.lanes.iter_mut().zip(buckets.iter_mut()) {
-            lane.settle(&mut self.cpu, &begun.situation, size, gradient)?;
+            lane.settle(&mut self.kernels, &begun.situation, size, gradient)?;
         }
         let settle = settling.elapsed();
         let checking = Instant::now();
@@ -245,27 +270,33 @@ impl Engine {
     }
 
     /// After an error that has lost the group: tells the others, and takes back what can be taken back.
-    pub fn give_up(&mut self, begun: &Begun, error: &Error, buckets: &[Vectors<'_>]) {
+    pub fn give_up(&mut self, begun: &Begun, error: &Error, buckets: &[Vectors<'_, K>]) {
         self.group.abandon(&error.to_string());
-        self.cancel(&begun.situation, buckets);
+        // The error that has lost the group is the one to report, whatever comes of this.
+        let _ = self.cancel(&begun.situation, buckets);
     }
 
-    fn cancel(&mut self, situation: &Situation, buckets: &[Vectors<'_>]) {
+    /// Takes all buckets back; the first error, if the device has failed.
+    fn cancel(&mut self, situation: &Situation, buckets: &[Vectors<'_, K>]) -> Result<()> {
+        let mut outcome = Ok(());
         for (lane, (gradient, _)) in self.lanes.iter_mut().zip(buckets) {
-            lane.cancel(&mut self.cpu, situation, gradient);
+            outcome = outcome.and(lane.cancel(&mut self.kernels, situation, gradient));
         }
+        outcome
     }
 
-    fn check_replicas(&mut self, buckets: &[Vectors<'_>]) -> Result<()> {
+    fn check_replicas(&mut self, buckets: &[Vectors<'_, K>]) -> Result<()> {
         let every = self.options.check_replicas_every;
         if every == 0 || !(self.progress.step + 1).is_multiple_of(every) {
             return Ok(());
         }
-        let group = self.group.as_mut();
+        let (group, kernels) = (self.group.as_mut(), &mut self.kernels);
         if buckets.iter().all(|(_, weights)| weights.is_some()) {
-            replicas::compare(group, "weights", buckets.iter().filter_map(|(_, weights)| *weights))?;
+            let weights = buckets.iter().filter_map(|(_, weights)| *weights);
+            replicas::compare(group, kernels, "weights", weights)?;
         }
-        replicas::compare(group, "mean gradients", buckets.iter().map(|(gradient, _)| &**gradient))
+        let gradients = buckets.iter().map(|(gradient, _)| &**gradient);
+        replicas::compare(group, kernels, "mean gradients", gradients)
     }
 
     fn report(&self, begun: &Begun, mut times: StageTimes) -> StepReport {
@@ -292,10 +323,10 @@ impl Engine {
     }
 
     pub fn workspace_bytes(&self) -> usize {
-        self.cpu.workspace_bytes() + self.lanes.iter().map(Lane::workspace_bytes).sum::<usize>()
+        self.kernels.workspace_bytes() + self.lanes.iter().map(Lane::workspace_bytes).sum::<usize>()
     }
 
-    pub fn save(&self) -> State {
+    pub fn save(&self) -> Result<State> {
         let mut whole = State {
             step: self.progress.step,
             epoch: self.progress.epoch,
@@ -304,9 +335,9 @@ impl Engine {
             ..State::default()
         };
         for lane in &self.lanes {
-            whole.extend(lane.compressor().save());
+            whole.extend(lane.compressor().save()?);
         }
-        whole
+        Ok(whole)
     }
 
     /// All of it, or nothing.
@@ -320,7 +351,7 @@ impl Engine {
                 expected: format!("{} of {}; set State::ranks to 0 to take it all the same", own.0, own.1),
             });
         }
-        let before = self.save();
+        let before = self.save()?;
         let restored = self.restore_lanes(state);
         match &restored {
             Ok(()) => {

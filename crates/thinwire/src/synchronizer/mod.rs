@@ -43,6 +43,7 @@ pub use layout::Layout;
 pub use report::{StageTimes, StepReport};
 
 use crate::group::{Algorithm, Group, Traffic};
+use crate::kernels::{Cpu, Kernels};
 use crate::memory::State;
 use crate::{Error, Result};
 use engine::{Engine, Vectors};
@@ -51,7 +52,7 @@ use queue::{Queue, Rejected, Waited};
 /// How a [`Synchronizer`] works, beyond the method.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
-    /// Threads for the arithmetic of this rank. Default: 1.
+    /// Threads for the arithmetic of this rank, where it runs on the CPU. Default: 1.
     pub threads: usize,
     /// The algorithm of all collectives; `None`, the default, chooses by size.
     pub algorithm: Option<Algorithm>,
@@ -104,8 +105,8 @@ pub enum Mean {
 /// then, and the memory is what it was but for rounding: the gradient was added to it and is taken out again, so
 /// that where it was millions of times larger than what was kept, little of that is left. After any other error of
 /// a step the group is lost.
-pub struct Synchronizer<Buffer = Vec<f32>> {
-    shared: Arc<Shared<Buffer>>,
+pub struct Synchronizer<Buffer = Vec<f32>, K: Kernels = Cpu> {
+    shared: Arc<Shared<Buffer, K>>,
     worker: Option<JoinHandle<()>>,
     rank: usize,
     size: usize,
@@ -116,8 +117,8 @@ pub struct Synchronizer<Buffer = Vec<f32>> {
     returned: Vec<Buffer>,
 }
 
-struct Shared<Buffer> {
-    engine: Mutex<Engine>,
+struct Shared<Buffer, K: Kernels> {
+    engine: Mutex<Engine<K>>,
     queue: Queue<Ready<Buffer>, Done<Buffer>>,
 }
 
@@ -130,9 +131,9 @@ struct Ready<Buffer> {
 
 type Done<Buffer> = (Vec<Ready<Buffer>>, Result<StepReport>);
 
-impl<Buffer> Shared<Buffer> {
+impl<Buffer, K: Kernels> Shared<Buffer, K> {
     /// A panic gives the group up (see [`worker`]), and then every call is answered with that.
-    fn engine(&self) -> MutexGuard<'_, Engine> {
+    fn engine(&self) -> MutexGuard<'_, Engine<K>> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -167,8 +168,25 @@ impl<Buffer: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Synchronizer<Buffer> 
         layout: impl Into<Layout>,
         options: Options,
     ) -> Result<Self> {
+        Synchronizer::with_kernels(Cpu::new(options.threads), group, method, layout, options)
+    }
+}
+
+impl<Buffer, K> Synchronizer<Buffer, K>
+where
+    Buffer: AsRef<K::Gradient> + AsMut<K::Gradient> + Send + 'static,
+    K: Kernels,
+{
+    /// The same for gradients in the memory of any device, on which the arithmetic then runs.
+    pub fn with_kernels(
+        kernels: K,
+        group: impl Group + 'static,
+        method: &str,
+        layout: impl Into<Layout>,
+        options: Options,
+    ) -> Result<Self> {
         let (layout, rank, size) = (layout.into(), group.rank(), group.size());
-        let engine = Engine::new(Box::new(group), method, &layout, options)?;
+        let engine = Engine::new(kernels, Box::new(group), method, &layout, options)?;
         let buckets = engine.buckets();
         let shared = Arc::new(Shared { engine: Mutex::new(engine), queue: Queue::new(buckets) });
         Ok(Synchronizer { shared, worker: None, rank, size, buckets, step: 0, returned: Vec::new() })
@@ -250,8 +268,8 @@ impl<Buffer: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Synchronizer<Buffer> 
     /// of the replicas covers them too.
     pub fn step<G, W>(&mut self, gradients: &mut [G], weights: &[W]) -> Result<StepReport>
     where
-        G: AsMut<[f32]>,
-        W: AsRef<[f32]>,
+        G: AsMut<K::Gradient>,
+        W: AsRef<K::Gradient>,
     {
         self.check_idle()?;
         let (found, buckets) = (gradients.len(), self.buckets);
@@ -262,7 +280,7 @@ impl<Buffer: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Synchronizer<Buffer> 
             return Err(Error::BucketCount { what: "weights", found: weights.len(), buckets });
         }
         let weights_of = |bucket: usize| weights.get(bucket).map(AsRef::as_ref);
-        let mut vectors: Vec<Vectors<'_>> = gradients
+        let mut vectors: Vec<Vectors<'_, K>> = gradients
             .iter_mut()
             .enumerate()
             .map(|(b, gradient)| (gradient.as_mut(), weights_of(b)))
@@ -327,7 +345,7 @@ impl<Buffer: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Synchronizer<Buffer> 
     /// Everything this rank must keep for the run to go on with the same bits. Every rank saves its own.
     pub fn save(&self) -> Result<State> {
         self.check_idle()?;
-        Ok(self.shared.engine().save())
+        self.shared.engine().save()
     }
 
     /// Goes on from a saved state.
@@ -368,7 +386,7 @@ impl<Buffer: AsRef<[f32]> + AsMut<[f32]> + Send + 'static> Synchronizer<Buffer> 
     }
 }
 
-impl<Buffer> Drop for Synchronizer<Buffer> {
+impl<Buffer, K: Kernels> Drop for Synchronizer<Buffer, K> {
     fn drop(&mut self) {
         self.shared.queue.close();
         if let Some(worker) = self.worker.take() {
@@ -378,7 +396,7 @@ impl<Buffer> Drop for Synchronizer<Buffer> {
     }
 }
 
-impl<Buffer> std::fmt::Debug for Synchronizer<Buffer> {
+impl<Buffer, K: Kernels> std::fmt::Debug for Synchronizer<Buffer, K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Synchronizer { rank, size, buckets, .. } = self;
         write!(f, "Synchronizer {{ rank: {rank}, size: {size}, buckets: {buckets} }}")

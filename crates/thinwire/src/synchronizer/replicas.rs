@@ -1,16 +1,18 @@
 //! A cheap proof that all ranks hold the same bits.
 
 use crate::group::{Algorithm, Gathered, Group};
+use crate::kernels::Kernels;
 use crate::{Error, Result};
 
 /// Compares a checksum of `vectors` between all ranks.
-pub(super) fn compare<'a>(
+pub(super) fn compare<'a, K: Kernels>(
     group: &mut dyn Group,
+    kernels: &mut K,
     what: &'static str,
-    vectors: impl Iterator<Item = &'a [f32]>,
+    mut vectors: impl Iterator<Item = &'a K::Gradient>,
 ) -> Result<()> {
     let mut hasher = crc32fast::Hasher::new();
-    vectors.for_each(|vector| hasher.update(bytemuck::cast_slice(vector)));
+    vectors.try_for_each(|vector| kernels.read(vector, &mut |bytes| hasher.update(bytes)))?;
     let mine = hasher.finalize().to_le_bytes();
     let mut gathered = Gathered::default();
     group.all_gather(&mine, mine.len(), Algorithm::Tree, &mut gathered)?;

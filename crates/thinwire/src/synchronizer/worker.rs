@@ -3,16 +3,13 @@
 use super::engine::{Begun, Engine, Vectors};
 use super::report::StepReport;
 use super::{Ready, Shared};
+use crate::kernels::Kernels;
 use crate::{Error, Result};
 
 /// One step whose buckets are all at hand.
-pub(super) fn run(engine: &mut Engine, buckets: &mut [Vectors<'_>]) -> Result<StepReport> {
-    let checked = engine.check_first(buckets.iter().map(|(gradient, _)| &**gradient));
-    checked.inspect_err(|error| lose_unless_skipped(engine, error))?;
-    let norm = match engine.needs_norm() {
-        true => engine.norm(buckets.iter().map(|(gradient, _)| &**gradient)),
-        false => None,
-    };
+pub(super) fn run<K: Kernels>(engine: &mut Engine<K>, buckets: &mut [Vectors<'_, K>]) -> Result<StepReport> {
+    let measured = look_first(engine, buckets);
+    let norm = measured.inspect_err(|error| lose_unless_skipped(engine, error))?;
     let mut begun = engine.begin(norm)?;
     for bucket in 0..buckets.len() {
         let (gradient, weights) = &mut buckets[bucket];
@@ -22,24 +19,45 @@ pub(super) fn run(engine: &mut Engine, buckets: &mut [Vectors<'_>]) -> Result<St
     finish(engine, begun, buckets)
 }
 
+/// What must be known of all buckets before the first may travel: the norm, if the method needs it.
+fn look_first<K: Kernels>(engine: &mut Engine<K>, buckets: &[Vectors<'_, K>]) -> Result<Option<f64>> {
+    if !engine.needs_all() {
+        return Ok(None);
+    }
+    buckets.iter().try_for_each(|bucket| engine.arrive(bucket))?;
+    engine.check_first(buckets.iter().map(|(gradient, _)| &**gradient))?;
+    match engine.needs_norm() {
+        true => engine.norm(buckets.iter().map(|(gradient, _)| &**gradient)),
+        false => Ok(None),
+    }
+}
+
 /// Ends a step; the group is lost unless all ranks have skipped it together, or only found their replicas to
 /// differ.
-fn finish(engine: &mut Engine, begun: Begun, buckets: &mut [Vectors<'_>]) -> Result<StepReport> {
+fn finish<K: Kernels>(
+    engine: &mut Engine<K>,
+    begun: Begun,
+    buckets: &mut [Vectors<'_, K>],
+) -> Result<StepReport> {
     let finished = engine.finish(begun, buckets);
     finished.inspect_err(|error| lose_unless_skipped(engine, error))
 }
 
-fn lose_unless_skipped(engine: &mut Engine, error: &Error) {
+fn lose_unless_skipped<K: Kernels>(engine: &mut Engine<K>, error: &Error) {
     if !matches!(error, Error::Skipped { .. } | Error::ReplicasDiffer { .. }) {
         engine.group.abandon(&error.to_string());
     }
 }
 
 /// The background thread: takes buckets in order and exchanges them, step after step.
-pub(super) fn work<Buffer: AsRef<[f32]> + AsMut<[f32]>>(shared: &Shared<Buffer>) {
+pub(super) fn work<Buffer, K>(shared: &Shared<Buffer, K>)
+where
+    Buffer: AsRef<K::Gradient> + AsMut<K::Gradient>,
+    K: Kernels,
+{
     /// However the thread ends, nobody waits for it any longer.
-    struct CloseOnDrop<'a, Buffer>(&'a Shared<Buffer>);
-    impl<Buffer> Drop for CloseOnDrop<'_, Buffer> {
+    struct CloseOnDrop<'a, Buffer, K: Kernels>(&'a Shared<Buffer, K>);
+    impl<Buffer, K: Kernels> Drop for CloseOnDrop<'_, Buffer, K> {
         fn drop(&mut self) {
             if std::thread::panicking() {
                 self.0.engine().group.abandon("the thread that exchanges the buckets panicked");
@@ -58,11 +76,15 @@ pub(super) fn work<Buffer: AsRef<[f32]> + AsMut<[f32]>>(shared: &Shared<Buffer>)
 }
 
 /// One step of the background thread; `None` when the queue is closed in the midst of it.
-fn work_step<Buffer: AsRef<[f32]> + AsMut<[f32]>>(
-    shared: &Shared<Buffer>,
+fn work_step<Buffer, K>(
+    shared: &Shared<Buffer, K>,
     ready: &mut Vec<Ready<Buffer>>,
     count: usize,
-) -> Option<Result<StepReport>> {
+) -> Option<Result<StepReport>>
+where
+    Buffer: AsRef<K::Gradient> + AsMut<K::Gradient>,
+    K: Kernels,
+{
     let mut begun = None;
     let mut failed = None;
     // The engine is not held while the next bucket is waited for: the caller may need it before it submits one.
@@ -84,7 +106,7 @@ fn work_step<Buffer: AsRef<[f32]> + AsMut<[f32]>>(
         }
     }
     let mut engine = shared.engine();
-    let mut all: Vec<Vectors<'_>> = ready.iter_mut().map(vectors).collect();
+    let mut all: Vec<Vectors<'_, K>> = ready.iter_mut().map(vectors).collect();
     Some(match (begun, failed) {
         (None, Some(error)) => Err(error),
         (Some(begun), Some(error)) => {
@@ -96,6 +118,10 @@ fn work_step<Buffer: AsRef<[f32]> + AsMut<[f32]>>(
     })
 }
 
-fn vectors<Buffer: AsRef<[f32]> + AsMut<[f32]>>(ready: &mut Ready<Buffer>) -> Vectors<'_> {
+fn vectors<Buffer, G>(ready: &mut Ready<Buffer>) -> (&mut G, Option<&G>)
+where
+    Buffer: AsRef<G> + AsMut<G>,
+    G: ?Sized,
+{
     (ready.gradient.as_mut(), ready.weights.as_ref().map(AsRef::as_ref))
 }

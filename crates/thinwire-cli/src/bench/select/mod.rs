@@ -8,10 +8,9 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region};
 use thinwire::codec::{Frame, FrameWriter, Header, IndexChoice, SectionInput, ValueForm};
-use thinwire::kernels::{Cpu, Guess, Kernels, Walk};
+use thinwire::kernels::{Cpu, Guess, Kernels, List, Walk};
 use thinwire::select::{
-    BySize, DgcSampling, Exact, GaussianK, Importance, MsTopk, RandomK, Select, Survey, ThresholdSearch,
-    Trimmed,
+    BySize, DgcSampling, Exact, GaussianK, Importance, MsTopk, RandomK, Select, ThresholdSearch, Trimmed,
 };
 
 use super::gradients::Gradients;
@@ -100,14 +99,14 @@ impl Row {
         let walk = Walk {
             weights: Some(weights),
             score: self.selector.score(mean_weight),
-            ..Walk::new(gradient, &mut self.residual[..])
+            ..Walk::new(gradient, &mut self.residual)
         };
         let surveyed = self.cpu.survey(walk, &whole, self.selector.expect(k), &mut self.guess);
         let mut survey = surveyed.ok().context("the made gradients are finite")?;
         self.selector.select(&mut survey, k, step);
         self.selector.commit();
-        survey.finish(&mut self.positions, &mut self.values);
-        self.cpu.clear(&self.positions, &mut self.residual);
+        Cpu::finish(survey, &mut self.positions, &mut self.values)?;
+        self.cpu.clear(self.positions.all(), &mut self.residual)?;
         Ok(begun.elapsed().as_secs_f64() * 1e3)
     }
 }

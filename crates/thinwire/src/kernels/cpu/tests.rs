@@ -1,4 +1,5 @@
 use super::*;
+use crate::kernels::{Fault, Guess, Kernels, List, Update, Walk};
 use crate::select::Survey;
 
 const SETS: &[InstructionSet] = &[
@@ -82,20 +83,20 @@ fn a_step_equals_its_plain_definition_on_every_set_and_thread_count() {
                     let (mut positions, mut values) = (Vec::new(), Vec::new());
                     let mut guess = Guess::default();
                     let walk = Walk {
-                        momentum: Some(&mut momentum[..]),
+                        momentum: Some(&mut momentum),
                         weights: Some(&weights[..]),
                         update,
                         scale: 0.5,
                         score,
-                        ..Walk::new(&gradient[..], &mut residual[..])
+                        ..Walk::new(&gradient[..], &mut residual)
                     };
                     let whole = [0..len];
                     let mut survey = cpu.survey(walk, &whole, k, &mut guess).unwrap();
-                    let measured = *survey.statistics();
+                    let measured = survey.statistics();
                     survey.keep_top(k);
-                    survey.finish(&mut positions, &mut values);
-                    cpu.clear(&positions, &mut residual);
-                    cpu.clear(&positions, &mut momentum);
+                    Cpu::finish(survey, &mut positions, &mut values).unwrap();
+                    cpu.clear(positions.all(), &mut residual).unwrap();
+                    cpu.clear(positions.all(), &mut momentum).unwrap();
                     assert!(positions.iter().map(|&p| p as usize).eq(order.iter().copied()));
                     assert!(values.iter().zip(&order).all(|(v, &i)| v.to_bits() == made[i].0.to_bits()));
                     for i in 0..len {
@@ -126,12 +127,12 @@ fn a_wrong_guess_costs_time_and_never_the_result() {
         let mut cpu = Cpu::new(1);
         let mut residual = vec![0.0; len];
         let mut guess = Guess { floor, ..Guess::default() };
-        let walk = Walk::new(&gradient[..], &mut residual[..]);
+        let walk = Walk::new(&gradient[..], &mut residual);
         let (mut positions, mut values) = (Vec::new(), Vec::new());
         let mut survey = cpu.survey(walk, &whole, k, &mut guess).unwrap();
         survey.keep_top(k);
-        survey.finish(&mut positions, &mut values);
-        cpu.clear(&positions, &mut residual);
+        Cpu::finish(survey, &mut positions, &mut values).unwrap();
+        cpu.clear(positions.all(), &mut residual).unwrap();
         (positions, values, residual)
     };
     for k in [1, 100, 5_000, len] {
@@ -161,12 +162,13 @@ fn a_non_finite_value_is_found_first_and_the_memory_is_put_back() {
                     let (mut residual, mut momentum) = (before.clone(), moments.clone());
                     let mut guess = Guess::default();
                     let walk = Walk {
-                        momentum: Some(&mut momentum[..]),
+                        momentum: Some(&mut momentum),
                         update,
                         score: Score::Positive,
-                        ..Walk::new(&gradient[..], &mut residual[..])
+                        ..Walk::new(&gradient[..], &mut residual)
                     };
                     let found = Cpu::new(threads).survey(walk, &whole, 10, &mut guess).unwrap_err();
+                    let Fault::NonFinite(found) = found else { panic!("{found}") };
                     assert_eq!(found.position, at);
                     assert_eq!(found.value.to_bits() & 0x7fff_ffff, bad.to_bits() & 0x7fff_ffff);
                     let close = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-4);
@@ -179,12 +181,12 @@ fn a_non_finite_value_is_found_first_and_the_memory_is_put_back() {
 
 #[test]
 fn a_sum_that_overflows_is_an_error_too() {
-    let mut residual = [f32::MAX];
-    let walk = Walk::new(&[f32::MAX][..], &mut residual[..]);
+    let mut residual = vec![f32::MAX];
+    let walk = Walk::new(&[f32::MAX][..], &mut residual);
     let mut guess = Guess::default();
     let mut cpu = Cpu::new(1);
     let found = cpu.survey(walk, &[0..1], 1, &mut guess).unwrap_err();
-    assert_eq!(found, NonFinite { position: 0, value: f32::INFINITY });
+    assert_eq!(found, NonFinite { position: 0, value: f32::INFINITY }.into());
     assert_eq!(residual, [f32::MAX]);
 }
 
@@ -208,7 +210,7 @@ proptest::proptest! {
         order.truncate(k);
         order.sort();
         let mut residual = vec![0.0; len];
-        let walk = Walk::new(&gradient[..], &mut residual[..]);
+        let walk = Walk::new(&gradient[..], &mut residual);
         let mut guess = Guess { floor, ..Guess::default() };
         let mut cpu = Cpu::new(threads);
         let whole = [0..len];
@@ -216,7 +218,7 @@ proptest::proptest! {
         let mut survey = cpu.survey(walk, &whole, expect, &mut guess).unwrap();
         survey.keep_top(k);
         let (mut positions, mut kept) = (Vec::new(), Vec::new());
-        survey.finish(&mut positions, &mut kept);
+        Cpu::finish(survey, &mut positions, &mut kept).unwrap();
         proptest::prop_assert_eq!(positions, order);
     }
 }
