@@ -242,6 +242,7 @@ impl<K: Kernels> Engine<K> {
         for (lane, (gradient, _)) in self.lanes.iter_mut().zip(buckets.iter_mut()) {
             lane.settle(&mut self.kernels, &begun.situation, size, gradient)?;
         }
+        self.kernels.complete()?;
         let settle = settling.elapsed();
         let checking = Instant::now();
         let checked = self.check_replicas(buckets);
@@ -282,7 +283,7 @@ impl<K: Kernels> Engine<K> {
         for (lane, (gradient, _)) in self.lanes.iter_mut().zip(buckets) {
             outcome = outcome.and(lane.cancel(&mut self.kernels, situation, gradient));
         }
-        outcome
+        outcome.and(self.kernels.complete())
     }
 
     fn check_replicas(&mut self, buckets: &[Vectors<'_, K>]) -> Result<()> {

@@ -1,5 +1,6 @@
 //! `thinwire bench select`: every selector with residual, against the plain pass `r += g`.
 
+mod cuda;
 mod report;
 
 use std::ops::Range;
@@ -41,9 +42,18 @@ pub struct Arguments {
     /// Steps before them
     #[arg(long, default_value_t = 6)]
     warmup: usize,
+    /// Where to select: cpu, or cuda for the first NVIDIA GPU (which has no --threads)
+    #[arg(long, value_enum, default_value_t = Device::Cpu)]
+    device: Device,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, clap::ValueEnum)]
+enum Device {
+    Cpu,
+    Cuda,
 }
 
 /// One selector on one number of threads, with its own residual.
@@ -119,6 +129,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     ensure!(density > 0.0 && density <= 1.0, "--density {density}: give a number above 0 and up to 1");
     ensure!(steps > 0, "--steps 0: nothing would be measured; give at least 1");
     ensure!(arguments.threads.iter().all(|&t| t > 0), "--threads 0: give 1 or more, such as 1,2");
+    if arguments.device == Device::Cuda {
+        return cuda::run(arguments);
+    }
     let outcome = measure(arguments, warmup, steps)?;
     if json { output::print_json(&outcome) } else { output::print(&outcome.describe()) }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{self, CUdevice_attribute};
@@ -21,6 +22,9 @@ pub struct Device {
     architecture: String,
     name: String,
     processors: u32,
+    /// Waits of the host for the stream: how many were begun, and the last of those that are over.
+    waits_begun: AtomicU64,
+    waits_over: AtomicU64,
     functions: Mutex<HashMap<(Program, &'static str), Function>>,
 }
 
@@ -83,8 +87,19 @@ impl Device {
             Some(stream) => stream,
             None => driver::stream::create(driver::stream::StreamKind::NonBlocking).map_err(failed)?,
         };
-        let functions = Mutex::default();
-        Ok(Arc::new(Device { ordinal, device, context, stream, owns_stream, architecture, name, processors, functions }))
+        Ok(Arc::new(Device {
+            ordinal,
+            device,
+            context,
+            stream,
+            owns_stream,
+            architecture,
+            name,
+            processors,
+            waits_begun: AtomicU64::new(0),
+            waits_over: AtomicU64::new(0),
+            functions: Mutex::default(),
+        }))
     }
 
     /// The card's name.
@@ -145,8 +160,21 @@ impl Device {
     /// Waits until the stream has done everything.
     pub fn wait(&self) -> Result<()> {
         self.bind()?;
+        let number = self.waits_begun.fetch_add(1, Ordering::SeqCst) + 1;
         // SAFETY: the stream is there.
-        unsafe { driver::stream::synchronize(self.stream) }.map_err(|error| fault("finish the work on the GPU", error))
+        unsafe { driver::stream::synchronize(self.stream) }.map_err(|error| fault("finish the work on the GPU", error))?;
+        self.waits_over.fetch_max(number, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// The number of the next wait, after which everything begun before is done; for [`wait_since`](Device::wait_since).
+    pub(super) fn next_wait(&self) -> u64 {
+        self.waits_begun.load(Ordering::SeqCst) + 1
+    }
+
+    /// Waits, unless a wait of this number or a later one is over.
+    pub(super) fn wait_since(&self, number: u64) -> Result<()> {
+        if self.waits_over.load(Ordering::SeqCst) < number { self.wait() } else { Ok(()) }
     }
 
     /// Bytes at an address become zero.
@@ -162,12 +190,32 @@ impl Device {
 
     /// An event in the stream `of` (this device's own if `None`), for others to wait for.
     pub fn record(self: &Arc<Self>, of: Option<u64>) -> Result<Event> {
+        let stream = of.map_or(self.stream, |of| of as sys::CUstream);
+        self.point(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING, stream)
+    }
+
+    /// The time on the device between two [stamps](Device::stamp), in milliseconds; waits for the second.
+    pub fn milliseconds(&self, from: &Event, to: &Event) -> Result<f32> {
+        self.bind()?;
+        let failed = |error| fault("read a time off the GPU", error);
+        // SAFETY: both events are there, and were made for timing.
+        unsafe {
+            driver::event::synchronize(to.event).map_err(failed)?;
+            driver::event::elapsed(from.event, to.event).map_err(failed)
+        }
+    }
+
+    /// A point in this device's stream whose time can be read.
+    pub fn stamp(self: &Arc<Self>) -> Result<Event> {
+        self.point(sys::CUevent_flags::CU_EVENT_DEFAULT, self.stream)
+    }
+
+    fn point(self: &Arc<Self>, flags: sys::CUevent_flags, stream: sys::CUstream) -> Result<Event> {
         self.bind()?;
         let failed = |error| fault("mark a point in a stream", error);
-        let event = driver::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING).map_err(failed)?;
-        let event = Event { event, device: self.clone() };
-        // SAFETY: the event was just made, and the caller's stream is of this context.
-        unsafe { driver::event::record(event.event, of.map_or(self.stream, |of| of as sys::CUstream)) }.map_err(failed)?;
+        let event = Event { event: driver::event::create(flags).map_err(failed)?, device: self.clone() };
+        // SAFETY: the event was just made, and the stream is of this context.
+        unsafe { driver::event::record(event.event, stream) }.map_err(failed)?;
         Ok(event)
     }
 

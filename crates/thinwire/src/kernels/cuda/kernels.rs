@@ -173,7 +173,8 @@ impl Kernels for Cuda {
     fn append(&mut self, vector: &Buffer<f32>, range: Range<usize>, values: &mut DeviceList<f32>) -> Result<()> {
         let to = values.room(range.len())?;
         copy(&self.device, vector.at(range.start), to, 4 * range.len())?;
-        values.grow(range.len(), false);
+        let fetched = values.fetch_ahead(range.len())?;
+        values.grow(range.len(), fetched);
         Ok(())
     }
 
@@ -187,7 +188,8 @@ impl Kernels for Cuda {
         Cuda::check(gradient, range.end)?;
         let to = values.room(range.len())?;
         self.widen(gradient.at(range.start), gradient.element(), range.len(), scale, to)?;
-        values.grow(range.len(), false);
+        let fetched = values.fetch_ahead(range.len())?;
+        values.grow(range.len(), fetched);
         Ok(())
     }
 
@@ -202,15 +204,13 @@ impl Kernels for Cuda {
         positions.append(named)?;
         let to = values.room(named.len())?;
         self.gather(positions.at(first), named.len(), vector.address(), to)?;
-        values.grow(named.len(), false);
+        let fetched = values.fetch_ahead(named.len())?;
+        values.grow(named.len(), fetched);
         Ok(())
     }
 
     fn energy(&mut self, values: Run<'_, DeviceList<f32>>) -> Result<f64> {
-        match values.list.mirror(values.range.clone()) {
-            Some(values) => Ok(squares(values)),
-            None => todo!(),
-        }
+        Ok(squares(values.list.host(values.range, &mut self.decoded)?))
     }
 
     fn on_host<'a>(&'a mut self, values: &'a mut DeviceList<f32>) -> Result<&'a [f32]> {
@@ -225,7 +225,10 @@ impl Kernels for Cuda {
     }
 
     fn form(&mut self, plan: &ValuePlan, values: Run<'_, DeviceList<f32>>) -> Result<ValueForm> {
-        todo!()
+        match plan {
+            ValuePlan::Covering { .. } => plan.form(values.list.host(values.range, &mut self.decoded)?),
+            _ => plan.form(&[]),
+        }
     }
 
     fn write_section(
@@ -233,11 +236,27 @@ impl Kernels for Cuda {
         section: Outgoing<'_, DeviceList<u32>, DeviceList<f32>>,
         writer: &mut FrameWriter<'_>,
     ) -> Result<SectionSize> {
-        todo!()
+        let Outgoing { start, universe, width, positions, values, index, form } = section;
+        let absent = *form == ValueForm::Absent;
+        let values = if absent { &[][..] } else { values.list.host(values.range, &mut self.decoded)? };
+        let mut spare = Vec::new();
+        self.indices.clear();
+        if let Some(Run { list, range }) = &positions {
+            self.indices.extend(list.host(range.clone(), &mut spare)?.iter().map(|position| position - start));
+        }
+        let indices = positions.map(|_| &self.indices[..]);
+        writer.section(&SectionInput { start, universe, width, indices, values, index, form })
     }
 
     fn keep_loss(&mut self, form: &ValueForm, range: Range<usize>, values: &mut DeviceList<f32>) -> Result<()> {
-        todo!()
+        let Cuda { bytes, decoded, .. } = self;
+        values.change(range, |values| {
+            bytes.clear();
+            value::encode(form, values, bytes)?;
+            value::decode(form, bytes, values.len(), decoded)?;
+            values.iter_mut().zip(&*decoded).for_each(|(value, decoded)| *value -= decoded);
+            Ok(())
+        })
     }
 
     fn clear(&mut self, positions: Run<'_, DeviceList<u32>>, vector: &mut Buffer<f32>) -> Result<()> {

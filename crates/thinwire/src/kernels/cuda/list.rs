@@ -21,14 +21,20 @@ pub struct DeviceList<T> {
     memory: Buffer<T>,
     len: usize,
     mirror: Pinned<T>,
-    /// The first so many entries are in the mirror.
+    /// The first so many entries are in the mirror, once this wait is over.
     mirrored: usize,
+    fetched: u64,
 }
 
 impl<T: Pod> DeviceList<T> {
     pub(super) fn new(device: &Arc<Device>) -> DeviceList<T> {
         let (memory, mirror) = (Buffer::empty(device), Pinned::empty(device));
-        DeviceList { device: device.clone(), memory, len: 0, mirror, mirrored: 0 }
+        DeviceList { device: device.clone(), memory, len: 0, mirror, mirrored: 0, fetched: 0 }
+    }
+
+    /// The entries, copied to the host.
+    pub fn to_vec(&self) -> Result<Vec<T>> {
+        self.memory.read(0..self.len)
     }
 
     /// The device's address of an entry, or of the place behind the last.
@@ -50,6 +56,7 @@ impl<T: Pod> DeviceList<T> {
         }
         self.grow_mirror(end)?;
         self.mirror.fetch(self.len..end, self.memory.at(self.len))?;
+        self.fetched = self.device.next_wait();
         Ok(true)
     }
 
@@ -85,12 +92,23 @@ impl<T: Pod> DeviceList<T> {
             self.device.wait()?;
             self.mirrored = self.len;
         }
+        self.arrived()?;
         Ok(&self.mirror.slice()[range])
     }
 
-    /// The entries of a range in host memory, if they are there.
-    pub(super) fn mirror(&self, range: Range<usize>) -> Option<&[T]> {
-        (range.end <= self.mirrored).then(|| &self.mirror.slice()[range])
+    /// The entries of a range in host memory: from the mirror, or read into `spare`.
+    pub(super) fn host<'a>(&'a self, range: Range<usize>, spare: &'a mut Vec<T>) -> Result<&'a [T]> {
+        if range.end <= self.mirrored {
+            self.arrived()?;
+            return Ok(&self.mirror.slice()[range]);
+        }
+        *spare = self.memory.read(range)?;
+        Ok(spare)
+    }
+
+    /// Waits if copies into the mirror are under way.
+    fn arrived(&self) -> Result<()> {
+        self.device.wait_since(self.fetched)
     }
 
     /// Changes entries in host memory, and brings them back to the device.
@@ -101,7 +119,7 @@ impl<T: Pod> DeviceList<T> {
         self.device.wait()
     }
 
-    /// Entries from `start` on were changed on the device.
+    /// Entries from `start` on are changed on the device.
     pub(super) fn outdated(&mut self, start: usize) {
         self.mirrored = self.mirrored.min(start);
     }

@@ -114,6 +114,12 @@ impl<T: Pod> Buffer<T> {
         Ok(values)
     }
 
+    /// Copies another buffer of the same length, in the order of the stream.
+    pub fn copy_from(&mut self, other: &Buffer<T>) -> Result<()> {
+        assert_eq!(self.len, other.len, "buffers of one length");
+        copy(&self.device, other.address, self.address, self.len * size_of::<T>())
+    }
+
     /// Makes room for `len` elements, keeping the first `kept`. Grows by a quarter more than asked, so that it soon
     /// grows no longer.
     pub fn reserve(&mut self, len: usize, kept: usize) -> Result<()> {

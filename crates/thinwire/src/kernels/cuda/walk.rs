@@ -240,7 +240,7 @@ impl Workspace {
         let (update, coefficient) = number_of(job.update);
         let (guard, weights) = job.relative();
         let program = program(job.element, update, weights != 0);
-        let Workspace { device, survey, .. } = self;
+        let (capacity, Workspace { device, survey, .. }) = (self.capacity(), &*self);
         launch!(
             device, &program, "walk", count.div_ceil(2 * WARPS), THREADS,
             job.gradient, job.residual, job.momentum, weights, unit.pieces(), unit.count, job.scale, coefficient,
@@ -263,7 +263,7 @@ impl Workspace {
         launch!(
             device, survey, "collect", count.div_ceil(WARPS), THREADS,
             unit.pieces(), unit.count, unit.piece_tiles.address(), self.tile_offsets.address(), self.offsets.address(),
-            self.hits.address(), self.masks.address(), job.residual, weights, guard, self.capacity(),
+            self.hits.address(), self.masks.address(), job.residual, weights, guard, capacity,
             self.positions.address(), self.values.address(), self.scores.address(),
         )
     }

@@ -1,0 +1,206 @@
+//! Whole steps of several ranks, all on one GPU, against the same on the CPU.
+
+use thinwire::group::{Group, Local};
+use thinwire::kernels::cuda::{Buffer, Cuda, Element, Gradient};
+use thinwire::synchronizer::{Layout, Options, Synchronizer};
+use thinwire::{Bucket, Error};
+
+use super::data::{Noise, assert_same};
+
+/// Memory of the GPU as a synchronizer takes it.
+struct Held {
+    memory: Buffer<f32>,
+    gradient: Gradient,
+}
+
+impl Held {
+    fn new(cuda: &Cuda, values: &[f32]) -> Held {
+        let memory = Buffer::of(cuda.device(), values).unwrap();
+        let gradient = Gradient::of(&memory);
+        Held { memory, gradient }
+    }
+}
+
+impl AsRef<Gradient> for Held {
+    fn as_ref(&self) -> &Gradient {
+        &self.gradient
+    }
+}
+
+impl AsMut<Gradient> for Held {
+    fn as_mut(&mut self) -> &mut Gradient {
+        &mut self.gradient
+    }
+}
+
+const METHODS: &[&str] = &[
+    "dense",
+    "dense:values=f16",
+    "topk:density=0.01",
+    "topk:density=0.01,values=f16",
+    "topk:density=0.01,momentum=0.9",
+    "gaussian-k:density=0.01",
+    "redsync:density=0.01",
+    "redsync:density=0.01,quantize=true",
+    "dgc:density=0.01",
+    "mstopk:density=0.01",
+    "random-k:density=0.01",
+    "ar-topk:density=0.01",
+    "ar-topk:density=0.01,leader=var",
+    "iwp:density=0.02",
+];
+
+fn layout() -> Layout {
+    Layout::new(buckets()).unwrap()
+}
+
+fn buckets() -> Vec<Bucket> {
+    let layers = [("embedding", vec![300, 500]), ("norm", vec![300]), ("head", vec![70, 1000]), ("bias", vec![70])];
+    let (first, second) = layers.split_at(2);
+    vec![Bucket::new(0, first.to_vec()).unwrap(), Bucket::new(1, second.to_vec()).unwrap()]
+}
+
+/// Gradients by step, rank and bucket.
+fn gradients(noise: &mut Noise, steps: usize, ranks: usize) -> Vec<Vec<Vec<Vec<f32>>>> {
+    let of_rank = |noise: &mut Noise| buckets().iter().map(|bucket| noise.normal(bucket.len())).collect();
+    (0..steps).map(|_| (0..ranks).map(|_| of_rank(noise)).collect()).collect()
+}
+
+fn run_cpu(method: &str, ranks: usize, gradients: &[Vec<Vec<Vec<f32>>>], weights: &[Vec<f32>]) -> Vec<Vec<Vec<f32>>> {
+    let means = Local::run(ranks, |group| {
+        let rank = group.rank();
+        let mut synchronizer = Synchronizer::new(group, method, layout()).unwrap();
+        let step = |of_ranks: &Vec<Vec<Vec<f32>>>| {
+            let mut mine = of_ranks[rank].clone();
+            synchronizer.step(&mut mine, weights).unwrap();
+            mine
+        };
+        gradients.iter().map(step).collect::<Vec<_>>()
+    });
+    means.into_iter().next().unwrap()
+}
+
+fn run_cuda(method: &str, ranks: usize, gradients: &[Vec<Vec<Vec<f32>>>], weights: &[Vec<f32>]) -> Vec<Vec<Vec<Vec<f32>>>> {
+    Local::run(ranks, |group| {
+        let rank = group.rank();
+        let cuda = Cuda::new(0).unwrap();
+        let device = Cuda::new(0).unwrap();
+        let mut synchronizer = Synchronizer::<Held, Cuda>::with_kernels(cuda, group, method, layout(), Options::default()).unwrap();
+        let mut means = Vec::new();
+        for of_ranks in gradients {
+            for (bucket, gradient) in of_ranks[rank].iter().enumerate() {
+                let weights = Held::new(&device, &weights[bucket]);
+                synchronizer.submit(bucket, Held::new(&device, gradient), Some(weights)).unwrap();
+            }
+            let (buffers, _) = synchronizer.wait().unwrap();
+            means.push(buffers.iter().map(|held| held.memory.read(0..held.memory.len()).unwrap()).collect());
+        }
+        means
+    })
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: ./test gpu"]
+fn every_method_gives_the_means_of_the_cpu() {
+    let mut noise = Noise::fresh();
+    let ranks = 3;
+    let weights: Vec<Vec<f32>> = buckets().iter().map(|bucket| noise.normal(bucket.len())).collect();
+    let gradients = gradients(&mut noise, 4, ranks);
+    for method in METHODS {
+        let expected = run_cpu(method, ranks, &gradients, &weights);
+        for of_rank in run_cuda(method, ranks, &gradients, &weights) {
+            for (step, (found, expected)) in of_rank.iter().zip(&expected).enumerate() {
+                for (found, expected) in found.iter().zip(expected) {
+                    assert_same(found, expected, &format!("{method}, step {step}"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: ./test gpu"]
+fn frequencies_are_those_of_the_cpu_but_for_rounding() {
+    let mut noise = Noise::fresh();
+    let ranks = 2;
+    let weights: Vec<Vec<f32>> = buckets().iter().map(|bucket| noise.normal(bucket.len())).collect();
+    let gradients = gradients(&mut noise, 1, ranks);
+    for method in ["fft", "fft:block=256", "fft:block=whole", "fft:density=1"] {
+        let expected = run_cpu(method, ranks, &gradients, &weights);
+        let found = run_cuda(method, ranks, &gradients, &weights);
+        assert!(found[0] == found[1], "{method}: replicas");
+        for (found, expected) in found[0][0].iter().zip(&expected[0]) {
+            let distance: f64 = found.iter().zip(expected).map(|(a, b)| (*a as f64 - *b as f64).powi(2)).sum();
+            let size: f64 = expected.iter().map(|b| (*b as f64).powi(2)).sum();
+            // A bin at the edge of the selection, or a value at the edge of two codes, may fall to the other side.
+            assert!(distance <= 1e-4 * size, "{method}: {distance} of {size}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: ./test gpu"]
+fn half_width_gradients_get_half_width_means() {
+    for element in [Element::F16, Element::Bf16] {
+        let means = Local::run(2, |group| {
+            let value = group.rank() as f32 + 1.0;
+            let bits = if element == Element::F16 { half::f16::from_f32(value).to_bits() } else { half::bf16::from_f32(value).to_bits() };
+            let (cuda, device) = (Cuda::new(0).unwrap(), Cuda::new(0).unwrap());
+            let memory = Buffer::of(device.device(), &[bits; 1000]).unwrap();
+            struct Words(Gradient);
+            impl AsRef<Gradient> for Words {
+                fn as_ref(&self) -> &Gradient {
+                    &self.0
+                }
+            }
+            impl AsMut<Gradient> for Words {
+                fn as_mut(&mut self) -> &mut Gradient {
+                    &mut self.0
+                }
+            }
+            let layout = Bucket::single("weight", 1000).unwrap();
+            let mut synchronizer = Synchronizer::<Words, Cuda>::with_kernels(cuda, group, "topk:density=0.01,dense_below=0", layout, Options::default()).unwrap();
+            // SAFETY: the buffer holds as many such numbers, and stays.
+            let gradient = unsafe { Gradient::new(memory.address(), 1000, element, None) }.unwrap();
+            synchronizer.submit(0, Words(gradient), None).unwrap();
+            synchronizer.wait().unwrap();
+            memory.read(0..1000).unwrap()
+        });
+        let mean = if element == Element::F16 { half::f16::from_f32(1.5).to_bits() } else { half::bf16::from_f32(1.5).to_bits() };
+        for words in means {
+            assert!(words[..10].iter().all(|&word| word == mean), "{:?}", &words[..12]);
+            assert!(words[10..].iter().all(|&word| word == 0));
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: ./test gpu"]
+fn a_nan_is_skipped_by_all_ranks_and_the_next_step_works() {
+    let mut noise = Noise::fresh();
+    let good = gradients(&mut noise, 2, 2);
+    for method in ["topk:density=0.01", "redsync:density=0.01", "ar-topk:density=0.01", "dense"] {
+        let outcomes = Local::run(2, |group| {
+            let rank = group.rank();
+            let (cuda, device) = (Cuda::new(0).unwrap(), Cuda::new(0).unwrap());
+            let mut synchronizer = Synchronizer::<Held, Cuda>::with_kernels(cuda, group, method, layout(), Options::default()).unwrap();
+            let mut step = |gradients: &[Vec<f32>]| {
+                for (bucket, gradient) in gradients.iter().enumerate() {
+                    synchronizer.submit(bucket, Held::new(&device, gradient), None).unwrap();
+                }
+                synchronizer.wait().map(|_| ())
+            };
+            step(&good[0][rank]).unwrap();
+            let mut bad = good[1][rank].clone();
+            if rank == 1 {
+                bad[1][70_005] = f32::NAN;
+            }
+            let skipped = step(&bad).unwrap_err();
+            step(&good[1][rank]).unwrap();
+            skipped
+        });
+        for outcome in outcomes {
+            assert!(matches!(&outcome, Error::Skipped { rank: 1, reason, .. } if reason.contains("bias")), "{method}: {outcome}");
+        }
+    }
+}
