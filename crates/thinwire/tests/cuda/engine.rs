@@ -159,7 +159,7 @@ fn half_width_gradients_get_half_width_means() {
                 }
             }
             let layout = Bucket::single("weight", 1000).unwrap();
-            let mut synchronizer = Synchronizer::<Words, Cuda>::with_kernels(cuda, group, "topk:density=0.01,dense_below=0", layout, Options::default()).unwrap();
+            let mut synchronizer = Synchronizer::<Words, Cuda>::with_kernels(cuda, group, "topk:density=0.01,dense_up_to=0,dense_one_dimensional=false", layout, Options::default()).unwrap();
             // SAFETY: the buffer holds as many such numbers, and stays.
             let gradient = unsafe { Gradient::new(memory.address(), 1000, element, None) }.unwrap();
             synchronizer.submit(0, Words(gradient), None).unwrap();

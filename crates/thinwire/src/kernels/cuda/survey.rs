@@ -45,6 +45,11 @@ pub struct CudaSurvey<'a> {
     memory: PhantomData<&'a mut f32>,
 }
 
+/// Room for the best `expect` and for all that a wide guess lets through.
+fn room_for(expect: usize, elements: usize) -> usize {
+    (3 * expect).min(elements) + 4096
+}
+
 /// What a selector has decided.
 #[derive(Debug, Clone, PartialEq)]
 enum Keep {
@@ -67,7 +72,7 @@ impl<'a> CudaSurvey<'a> {
         // Nothing known, or nothing wanted: only measured.
         let floor = if guess.floor > 0.0 && expect > 0 { guess.floor } else { f32::INFINITY };
         if floor < f32::INFINITY {
-            cuda.work.reserve_candidates(2 * expect + 4096)?;
+            cuda.work.reserve_candidates(room_for(expect, unit.elements))?;
         }
         cuda.work.walk(&job, &unit, floor)?;
         Ok(CudaSurvey {
@@ -103,10 +108,14 @@ impl<'a> CudaSurvey<'a> {
         self.cuda.device.wait()?;
         self.take_head()?;
         if self.expect > 0 && !self.has(self.expect) {
-            self.missed = self.floor < f32::INFINITY;
             self.look_deeper(self.expect)?;
         }
-        self.head.ok_or(Fault::Failed(crate::Error::Device { action: "survey".into(), reason: "no head".into() }))
+        Ok(self.found_so_far())
+    }
+
+    /// The head that was waited for.
+    fn found_so_far(&self) -> Head {
+        self.head.unwrap_or(Head { statistics: self.statistics, found: 0, non_finite: None })
     }
 
     /// Takes the head that was waited for.
@@ -124,7 +133,7 @@ impl<'a> CudaSurvey<'a> {
 
     /// Whether the best `k` are surely in the list.
     fn has(&self, k: usize) -> bool {
-        let found = self.head.map_or(0, |head| head.found);
+        let found = self.found_so_far().found;
         let whole = found <= self.cuda.work.capacity() as usize;
         self.floor < f32::INFINITY && whole && (found >= k.min(self.unit.elements) || self.floor <= LEAST)
     }
@@ -137,7 +146,7 @@ impl<'a> CudaSurvey<'a> {
             self.cuda.work.fetch_head()?;
             self.cuda.device.wait()?;
             self.take_head()?;
-            let found = self.head.map_or(0, |head| head.found);
+            let found = self.found_so_far().found;
             if found <= self.cuda.work.capacity() as usize {
                 break;
             }
@@ -149,18 +158,20 @@ impl<'a> CudaSurvey<'a> {
 
     /// Makes the list hold the best `k`: finds the `k`-th best score of the whole unit first.
     fn look_deeper(&mut self, k: usize) -> Result<(), Fault> {
+        // Without a guess, or with one that let too many through, nothing was missed.
+        self.missed |= self.floor < f32::INFINITY && self.found_so_far().found < k;
         let job = self.job.again();
         self.cuda.chooser.find_in_all(&job, &self.unit, k.min(self.unit.elements) as u32)?;
         self.cuda.chooser.fetch_head()?;
         self.cuda.device.wait()?;
         let floor = self.cuda.chooser.chosen().lowest.max(LEAST);
-        self.cuda.work.reserve_candidates(2 * k + 4096)?;
+        self.cuda.work.reserve_candidates(room_for(k, self.unit.elements))?;
         self.look_again(floor)
     }
 
     /// How many of the list have a score above `threshold`.
     fn count(&mut self, threshold: f32) -> Result<usize, Fault> {
-        let found = self.head.map_or(0, |head| head.found);
+        let found = self.found_so_far().found;
         if found > FEW {
             return Ok(self.cuda.chooser.count_above(&self.cuda.work, threshold)?);
         }
@@ -181,7 +192,7 @@ impl<'a> CudaSurvey<'a> {
         }
         (self.missed, self.expect) = (true, self.expect.max(enough.min(self.unit.elements).saturating_add(1)));
         self.look_again(floor)?;
-        Ok(self.head.map_or(0, |head| head.found))
+        Ok(self.found_so_far().found)
     }
 
     /// Notes that `count` elements lie from `score` on.
@@ -227,10 +238,9 @@ impl<'a> CudaSurvey<'a> {
     fn lowest_of(&mut self, k: usize) -> Result<f32, Fault> {
         self.head()?;
         if !self.has(k) {
-            self.missed = true;
             self.look_deeper(k)?;
         }
-        let found = self.head.map_or(0, |head| head.found);
+        let found = self.found_so_far().found;
         if found <= k {
             self.count(0.0)?;
             let scores = match self.scores.take() {
@@ -262,7 +272,7 @@ impl<'a> CudaSurvey<'a> {
             let _ = self.cuda.work.undo(&self.job, &self.ranges);
             return Err(fault);
         }
-        let found = (self.head.map_or(0, |head| head.found), self.floor);
+        let found = (self.found_so_far().found, self.floor);
         if self.expect > 0 {
             self.guess.learn(self.needed, self.known, found, self.missed);
         }
@@ -280,7 +290,6 @@ impl<'a> CudaSurvey<'a> {
         if !unseen {
             self.head()?;
             if !self.has(k) {
-                self.missed = true;
                 self.look_deeper(k)?;
             }
         }
@@ -296,7 +305,6 @@ impl<'a> CudaSurvey<'a> {
             if self.head.is_none() {
                 self.take_head()?;
                 if !self.has(k) {
-                    self.missed = true;
                     self.look_deeper(k)?;
                     continue;
                 }

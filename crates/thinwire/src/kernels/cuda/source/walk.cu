@@ -25,32 +25,55 @@ struct Piece {
     u32 start, length;
 };
 
-__device__ __forceinline__ float load(const void *gradient, u64 at) {
 #if GRADIENT == F32
-    return __ldcs((const float *)gradient + at);
-#elif GRADIENT == F16
-    return half_to_float(__ldcs((const u16 *)gradient + at));
+typedef float Number;
 #else
-    return bfloat_to_float(__ldcs((const u16 *)gradient + at));
+typedef u16 Number;
+#endif
+
+__device__ __forceinline__ float load(const Number *at) {
+#if GRADIENT == F32
+    return __ldcs(at);
+#elif GRADIENT == F16
+    return half_to_float(__ldcs(at));
+#else
+    return bfloat_to_float(__ldcs(at));
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-walk(const void *gradient, float *residual, float *momentum, const float *weights, const Piece *pieces, u32 count,
+// Rare, and the end of the step. The first in order is reported; the gradient, if it is at fault.
+__device__ __noinline__ void report(u64 *non_finite, u64 position, float own, float value) {
+    atomicMin(non_finite, position << 32 | __float_as_uint(fabsf(own) < INFINITE ? value : own));
+}
+
+#ifndef LEAST_BLOCKS
+#define LEAST_BLOCKS 4
+#endif
+
+extern "C" __global__ void __launch_bounds__(256, LEAST_BLOCKS)
+walk(const Number *gradient, float *residual, float *momentum, const float *weights, const Piece *pieces, u32 count,
      float scale, float coefficient, float guard, u32 side, float floor_score, u16 *masks, u32 *hits, double *sums,
      float *extremes, u64 *non_finite) {
     u32 lane = threadIdx.x & 31, half = lane >> 4, column = lane & 15;
     u32 number = (blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5)) * 2 + half;
     bool there = number < count;
     Piece piece = there ? pieces[number] : Piece{0, 0};
-    u32 own_rows = (piece.length + 15) >> 4;
-    u32 other_rows = __shfl_xor_sync(FULL, own_rows, 16);
-    u32 rows = max(own_rows, other_rows);
+    int own_rows = (piece.length + 15) >> 4;
+    int rows = max(own_rows, __shfl_xor_sync(FULL, own_rows, 16));
+    // The vectors from this lane's first element on, and how many elements are left there.
+    u64 start = (u64)piece.start + column;
+    int left = (int)piece.length - (int)column;
+    gradient += start;
+    residual += start;
+    momentum += start;
+    weights += start;
+    masks += (u64)number * 256 + column;
 
     float sum = 0, magnitudes = 0, squares = 0, highest = 0, lowest = 0;
     u32 marked = 0;
-    for (u32 first = 0; first < rows; first += ROWS) {
-        float g[ROWS], u[ROWS];
+#pragma unroll 1
+    for (int first = 0; first < rows; first += ROWS) {
+        float g[ROWS];
 #if HAS_RESIDUAL
         float r[ROWS];
 #endif
@@ -61,43 +84,38 @@ walk(const void *gradient, float *residual, float *momentum, const float *weight
         float w[ROWS];
 #endif
 #pragma unroll
-        for (u32 row = 0; row < ROWS; row++) {
-            u32 element = (first + row) * 16 + column;
-            bool inside = element < piece.length;
-            u64 at = (u64)piece.start + element;
-            g[row] = inside ? load(gradient, at) : 0.0f;
+        for (int row = 0; row < ROWS; row++) {
+            bool inside = row * 16 < left;
+            g[row] = inside ? load(gradient + row * 16) : 0.0f;
 #if HAS_RESIDUAL
-            r[row] = inside ? residual[at] : 0.0f;
+            r[row] = inside ? __ldcs(residual + row * 16) : 0.0f;
 #endif
 #if HAS_MOMENTUM
-            m[row] = inside ? momentum[at] : 0.0f;
+            m[row] = inside ? __ldcs(momentum + row * 16) : 0.0f;
 #endif
 #if RELATIVE
-            w[row] = inside ? weights[at] : 1.0f;
+            w[row] = inside ? __ldcs(weights + row * 16) : 1.0f;
 #endif
         }
         u32 word = 0;
-        bool bad = false;
 #pragma unroll
-        for (u32 row = 0; row < ROWS; row++) {
-            u32 element = (first + row) * 16 + column;
-            u64 at = (u64)piece.start + element;
+        for (int row = 0; row < ROWS; row++) {
+            bool inside = row * 16 < left;
 #if UPDATE == KEEP
-            u[row] = g[row];
+            float value = g[row];
 #elif UPDATE == ADD
-            u[row] = r[row] + g[row] * scale;
+            float value = r[row] + g[row] * scale;
 #elif UPDATE == REPLACE
-            u[row] = g[row] * scale;
+            float value = g[row] * scale;
 #elif UPDATE == HEAVY_BALL
-            float own = g[row] * scale;
-            m[row] = m[row] * coefficient + own;
-            u[row] = r[row] + m[row];
+            float moment = m[row] * coefficient + g[row] * scale;
+            float value = r[row] + moment;
 #else
             float own = g[row] * scale;
-            m[row] = (m[row] + own) * coefficient;
-            u[row] = r[row] + (m[row] + own);
+            float moment = (m[row] + own) * coefficient;
+            float value = r[row] + (moment + own);
 #endif
-            float value = u[row], magnitude = fabsf(value);
+            float magnitude = fabsf(value);
             sum += value;
             magnitudes += magnitude;
             squares += value * value;
@@ -110,39 +128,31 @@ walk(const void *gradient, float *residual, float *momentum, const float *weight
             float score = magnitude;
 #endif
             bool finite = magnitude < INFINITE;
-            bool negative = __float_as_int(value) < 0;
-            bool right_side = side == 0 || (side == 2) == negative;
-            bool hit = finite && !(score < floor_score) && right_side;
-            bad |= !finite;
-            u32 ballot = __ballot_sync(FULL, hit);
+            bool right_side = side == 0 || (side == 2) == (__float_as_int(value) < 0);
+            u32 ballot = __ballot_sync(FULL, finite && !(score < floor_score) && right_side);
             if (column == row) word = ballot;
             marked += __popc(half ? ballot >> 16 : ballot & 0xffffu);
+            if (!finite) report(non_finite, start + (u64)(first + row) * 16, g[row], value);
 #if UPDATE != KEEP
-            if (finite && element < piece.length) {
-                __stcs(residual + at, value);
+            if (finite && inside) {
+                __stcs(residual + row * 16, value);
 #if HAS_MOMENTUM
-                __stcs(momentum + at, m[row]);
+                __stcs(momentum + row * 16, moment);
 #endif
             }
 #endif
         }
-        if (column < ROWS && first + column < own_rows)
-            masks[(u64)number * 256 + first + column] = (u16)(word >> (16 * half));
-        if (bad) {
-            // Rare, and the end of the step. The first in order is reported; the gradient, if it is at fault.
-#pragma unroll
-            for (u32 row = 0; row < ROWS; row++) {
-                u32 element = (first + row) * 16 + column;
-                if (element < piece.length && !(fabsf(u[row]) < INFINITE)) {
-                    float value = fabsf(g[row]) < INFINITE ? u[row] : g[row];
-                    atomicMin(non_finite, ((u64)piece.start + element) << 32 | __float_as_uint(value));
-                }
-            }
-        }
+        if (column < ROWS && first + (int)column < own_rows) masks[first] = (u16)(word >> (16 * half));
+        gradient += ROWS * 16;
+        residual += ROWS * 16;
+        momentum += ROWS * 16;
+        weights += ROWS * 16;
+        left -= ROWS * 16;
     }
 
     // From here on in 64 bits: the lanes of a piece one after the other.
     double total = 0, total_magnitudes = 0, total_squares = 0;
+#pragma unroll 4
     for (u32 other = 0; other < 16; other++) {
         u32 from = half * 16 + other;
         total += (double)__shfl_sync(FULL, sum, from);
