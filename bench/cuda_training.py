@@ -227,7 +227,8 @@ def summary(outcome: "dict[str, Any]") -> "list[dict[str, Any]]":
 
 
 def table(outcome: "dict[str, Any]") -> str:
-    lines = [f"{'run':<12}{'accuracy':>10}{'against DDP':>13}{'':>4}{'sent':>10}{'seconds':>9}  seeds"]
+    wide = 2 + max([len(row["name"]) for row in outcome["summary"]], default=3)
+    lines = [f"{'run':<{wide}}{'accuracy':>10}{'against DDP':>13}{'':>4}{'sent':>10}{'seconds':>9}  seeds"]
     for row in outcome["summary"]:
         against, verdict = "", ""
         if "points_against_ddp" in row:
@@ -237,7 +238,7 @@ def table(outcome: "dict[str, Any]") -> str:
         seeds = ", ".join(f"{100 * accuracy:.2f} %" for accuracy in row["accuracies"])
         differ = "" if row["replicas_equal"] else "  REPLICAS DIFFER"
         accuracy = f"{100 * row['accuracy']:.2f} %"
-        line = f"{row['name'][:11]:<12}{accuracy:>10}{against:>13}{verdict:>4}{sent:>10}{row['seconds']:>9.1f}"
+        line = f"{row['name']:<{wide}}{accuracy:>10}{against:>13}{verdict:>4}{sent:>10}{row['seconds']:>9.1f}"
         lines.append(f"{line}  {seeds}{differ}")
     unfinished = [f"{run['name']} seed {run['seed']}" for run in outcome["runs"] if not run["finished"]]
     return "\n".join(lines + ([f"not finished: {', '.join(unfinished)}"] if unfinished else []))
