@@ -5,8 +5,9 @@ from typing import Any, TypeAlias
 
 __version__: str
 
-#: An array or tensor of contiguous 32-bit floats, its address, and how many values it holds.
-_Handed: TypeAlias = tuple[Any, int, int]
+#: An array or tensor of contiguous 32-bit floats, its address, and how many values it holds; on a GPU also its dtype
+#: (f32, f16 or bf16) and the handle of the stream on which it becomes ready.
+_Handed: TypeAlias = tuple[Any, ...]
 #: Names and shapes of the layers of a bucket.
 _Layers: TypeAlias = Sequence[tuple[str, Sequence[int]]]
 #: Seconds of latency, and seconds for each byte.
@@ -25,6 +26,7 @@ class Synchronizer:
         check_replicas_every: int,
         by_samples: bool,
         check_first: bool,
+        device: int | None = None,
     ) -> Synchronizer: ...
     def submit(self, bucket: int, gradient: _Handed, weights: _Handed | None) -> None: ...
     def wait(self) -> dict[str, Any]: ...
@@ -55,6 +57,9 @@ def describe(spec: str) -> tuple[str, bool, float, bool]:
 
 def calls_under_way() -> int:
     """Calls into Python from threads of the engine that have not returned."""
+
+def cuda_unusable() -> str | None:
+    """Why the engine can't work on a GPU here; `None` if it can."""
 
 def network_from_text(text: str) -> _Link: ...
 def network_from_numbers(gbit: float, ms: float) -> _Link: ...

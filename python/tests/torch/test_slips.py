@@ -16,7 +16,9 @@ from test_failures import error_of
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+import thinwire
 import thinwire.torch as tw
+from thinwire.torch._device import one_device
 
 TIMEOUT = 4
 
@@ -119,6 +121,14 @@ def beyond_half_precision(rank: int) -> bool:
 
 def test_what_was_kept_for_long_stays_finite_in_half_precision() -> None:
     assert run(2, beyond_half_precision) == [True, True]
+
+
+def test_devices_that_can_not_be_used_are_named() -> None:
+    parameters = nn.Linear(2, 2).named_parameters(), nn.Linear(2, 2, device="meta").named_parameters("other")
+    with pytest.raises(thinwire.BadArgument, match="other.weight is on meta; expected the CPU or a CUDA device"):
+        tw.Synchronizer(parameters[1])
+    with pytest.raises(thinwire.BadArgument, match="^weight is on cpu and other.weight is on meta; .* on one device"):
+        one_device([*parameters[0], *nn.Linear(2, 2, device="meta").named_parameters("other")])
 
 
 def bad_numbers(rank: int) -> "list[tuple[str, str, float]]":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Union
 
 import torch
 
 from thinwire.errors import BadArgument
+from thinwire.torch._device import engine_device
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -31,15 +33,34 @@ class Layer(NamedTuple):
 
 def layer_of(name: str, parameter: torch.Tensor) -> Layer:
     """The layer as DDP lays it out: as the parameter lies in memory if it has no gaps there, otherwise row by row."""
-    return Layer(name, tuple(parameter.shape), torch.empty_like(parameter, device="meta").stride())
+    shape = tuple(parameter.shape)
+    return Layer(name, shape, _stride(shape, parameter.stride()))
+
+
+# Asked for every parameter in every step.
+@functools.lru_cache(maxsize=None)
+def _stride(shape: "tuple[int, ...]", stride: "tuple[int, ...]") -> "tuple[int, ...]":
+    return torch.empty_like(torch.empty_strided(shape, stride, device="meta")).stride()
+
+
+def views(flat: torch.Tensor, layers: "list[Layer]") -> "list[torch.Tensor]":
+    """The part of each layer in a flat run."""
+    parts, start = [], 0
+    for layer in layers:
+        parts.append(layer.view(flat, start))
+        start += layer.elements
+    return parts
+
+
+def copy(into: "list[torch.Tensor]", tensors: "list[torch.Tensor]") -> None:
+    """Copies tensors into others, on a GPU with few kernels for all."""
+    if into:
+        torch._foreach_copy_(into, [tensor.detach() for tensor in tensors])
 
 
 def fill(flat: torch.Tensor, layers: "list[Layer]", tensors: "list[torch.Tensor]") -> None:
     """Copies a tensor for each layer into the flat run."""
-    start = 0
-    for layer, tensor in zip(layers, tensors):
-        layer.view(flat, start).copy_(tensor.detach())
-        start += layer.elements
+    copy(views(flat, layers), tensors)
 
 
 @dataclass
@@ -50,15 +71,30 @@ class Bucket:
     layers: "list[Layer]"
     #: The flat gradient; its mean takes its place.
     gradient: torch.Tensor
-    #: The weights in the same order, where the method looks at them.
+    #: The weights in the same order, 32-bit floats beside the gradient, where the method looks at them.
     weights: Optional[torch.Tensor] = None
+    #: Whether the gradient carries a loss scale.
+    scaled: bool = False
 
     def __post_init__(self) -> None:
-        check_gradient(self.gradient, self.layers[0].name if self.layers else "a bucket")
-        #: What the engine works on: 32-bit floats.
-        self.work = self.gradient.detach()
-        if self.work.dtype != torch.float32 or not self.work.is_contiguous():
-            self.work = self.work.to(torch.float32).contiguous()
+        check_gradient(self.gradient, self.name)
+        gradient = self.gradient.detach()
+        device = engine_device(gradient.device)
+        #: What the engine works on: 32-bit floats, or on a GPU the gradient itself. What carries a scale is freed from
+        #: it first, for which 16 bits are too few.
+        self.work = gradient
+        if device != gradient.device:
+            # Waits for the GPU.
+            self.work = torch.empty(gradient.shape, dtype=torch.float32, pin_memory=True).copy_(gradient)
+            self.weights = None if self.weights is None else self.weights.to(device)
+        elif device.type == "cpu" or self.scaled:
+            self.work = gradient.to(torch.float32).contiguous()
+        else:
+            self.work = gradient.contiguous()
+
+    @property
+    def name(self) -> str:
+        return self.layers[0].name if self.layers else "a bucket"
 
     def told(self) -> str:
         """What must be the same on all ranks."""
@@ -66,10 +102,14 @@ class Bucket:
         names = (f"{layer.name} {list(layer.shape)} in steps of {list(layer.stride)}" for layer in self.layers)
         return f"{dtype}: {', '.join(names)}"
 
-    def write_back(self, factor: float) -> None:
-        """The gradient becomes what the engine has made of it, times `factor`."""
-        if factor != 1.0:
+    def scale(self, factor: "Union[float, torch.Tensor]") -> None:
+        """Multiplies what the engine works on."""
+        if isinstance(factor, torch.Tensor) or factor != 1.0:
             self.work.mul_(factor)
+
+    def write_back(self, factor: "Union[float, torch.Tensor]") -> None:
+        """The gradient becomes what the engine has made of it, times `factor`."""
+        self.scale(factor)
         if self.gradient.dtype == torch.float16:
             # What was kept for long may be more than its numbers can hold; an infinity would lose all of it.
             largest = torch.finfo(torch.float16).max
@@ -80,10 +120,8 @@ class Bucket:
 
 def check_gradient(gradient: torch.Tensor, where: str) -> None:
     """Fails for gradients, or parameters that will have such gradients, that can't be compressed."""
-    if gradient.device.type != "cpu":
-        raise BadArgument(
-            f"the gradient of {where} is on {gradient.device}; this version compresses gradients in the CPU's memory"
-        )
+    if gradient.device.type not in ("cpu", "cuda"):
+        raise BadArgument(f"the gradient of {where} is on {gradient.device}; expected the CPU or a CUDA device")
     if gradient.layout != torch.strided:
         raise BadArgument(f"the gradient of {where} is {gradient.layout}; expected a dense one (sparse=False)")
     if gradient.dtype not in _DTYPES:

@@ -16,6 +16,7 @@ from thinwire.errors import BadArgument, BadState, Error, StepSkipped
 from thinwire.torch import _momentum, _state
 from thinwire.torch._agree import agree, all_well
 from thinwire.torch._bucket import Bucket
+from thinwire.torch._device import one_device
 from thinwire.torch._engine import Engine, Settings
 from thinwire.torch._report import Report
 
@@ -94,10 +95,10 @@ class Core:
         DDP makes others after its first."""
         place = len(self._arrived)
         self._arrived.append(bucket)
+        one_device((each.name, each.gradient) for each in (self._arrived[0], bucket))
         if not self._settled:
             return
-        layout = self._engine.layout
-        if place < len(layout) and layout[place] == bucket.layers:
+        if self._engine.expects(place, bucket):
             self._submit(place)
         elif self._submitted:
             raise Error(
@@ -110,8 +111,8 @@ class Core:
     def _finish(self) -> None:
         """Ends the step: the gradient of every bucket becomes the mean over all ranks."""
         if self._submitted == 0:
-            self._settled = [bucket.layers for bucket in self._arrived] == self._engine.layout
-            if self._engine.native is None or not self._settled:
+            self._settled = self._engine.fits(self._arrived)
+            if not self._settled:
                 self._engine.build(self._arrived)
             for place in range(len(self._arrived)):
                 self._submit(place)
@@ -121,11 +122,10 @@ class Core:
         self._wait()
 
     def _submit(self, place: int) -> None:
-        bucket, scale = self._arrived[place], self._scale()
+        bucket = self._arrived[place]
         if place == 0:
             self._begin()
-        if scale != 1.0:
-            bucket.work.mul_(1.0 / scale)
+        bucket.scale(self._scale(bucket, inverse=True))
         weights = None if bucket.weights is None else _state.handed(bucket.weights)
         self._native.submit(place, _state.handed(bucket.work), weights)
         self._submitted += 1
@@ -160,9 +160,8 @@ class Core:
         self._step += 1
         self._report.ranks = self._engine.connect().size
         self._report.add(step, self._native.memory_bytes(), self._native.workspace_bytes())
-        scale = self._scale()
         for bucket in self._arrived:
-            bucket.write_back(scale)
+            bucket.write_back(self._scale(bucket))
 
     def _end_step(self) -> None:
         """Forgets the buckets of a step, also of one that failed."""
@@ -180,9 +179,16 @@ class Core:
             raise Error("the synchronizer was closed")
         return self._engine.native
 
-    def _scale(self) -> float:
-        """The loss scale the gradients carry."""
-        return float(self._scaler.get_scale()) if self._scaler is not None else 1.0
+    def _scale(self, bucket: Bucket, inverse: bool = False) -> "Union[float, torch.Tensor]":
+        """The loss scale the gradients carry. On a GPU it stays there: to ask for it would be to wait for the GPU."""
+        if self._scaler is None:
+            return 1.0
+        scale = getattr(self._scaler, "_scale", None)
+        if isinstance(scale, torch.Tensor) and scale.device == bucket.work.device:
+            # As GradScaler itself does it.
+            return scale.double().reciprocal().float() if inverse else scale
+        number = float(self._scaler.get_scale())
+        return 1.0 / number if inverse else number
 
     # ---- what the user may say and ask ----
 

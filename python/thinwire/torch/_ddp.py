@@ -10,6 +10,7 @@ from thinwire._method import Value
 from thinwire.errors import BadArgument, Error, StepSkipped
 from thinwire.torch._bucket import Bucket, fill, layer_of
 from thinwire.torch._core import Core
+from thinwire.torch._device import one_device
 
 
 class HookState(Core):
@@ -57,9 +58,12 @@ class HookState(Core):
             self._forget()
             # Nothing is being computed on a rank that has run out of inputs (Join).
             self._has_inputs = torch._C._current_graph_task_id() != -1
-        future: "torch.futures.Future[torch.Tensor]" = torch.futures.Future()
+        taken = self._bucket(bucket)
+        # Whoever takes a mean from a future of its device, on whatever stream, finds it written.
+        devices = [taken.gradient.device] if taken.gradient.is_cuda else []
+        future: "torch.futures.Future[torch.Tensor]" = torch.futures.Future(devices=devices)  # type: ignore[arg-type]
         self._futures.append(future)
-        self._add(self._bucket(bucket))
+        self._add(taken)
         if bucket.is_last():
             # Waiting here and not in DDP: Python can be interrupted here, and errors keep their words.
             try:
@@ -81,13 +85,14 @@ class HookState(Core):
     def _bucket(self, bucket: Any) -> Bucket:
         gradient, parameters = bucket.buffer(), bucket.parameters()
         layers = [layer_of(self._name(parameter), parameter) for parameter in parameters]
+        scaled = self._scaler is not None
         if not self.needs_weights:
-            return Bucket(layers, gradient)
+            return Bucket(layers, gradient, scaled=scaled)
         weights = self._weights.get(bucket.index())
-        if weights is None or weights.numel() != gradient.numel():
-            weights = self._weights[bucket.index()] = torch.zeros(gradient.numel())
+        if weights is None or weights.shape != gradient.shape or weights.device != gradient.device:
+            weights = self._weights[bucket.index()] = torch.zeros(gradient.numel(), device=gradient.device)
         fill(weights, layers, parameters)
-        return Bucket(layers, gradient, weights)
+        return Bucket(layers, gradient, weights, scaled)
 
     def _name(self, parameter: torch.Tensor) -> str:
         name = self._names.get(parameter)
@@ -173,6 +178,7 @@ def compress(
         check_replicas_every=check_replicas_every,
         **parameters,
     )
+    one_device((name, parameter) for parameter, name in state._names.items() if parameter.requires_grad)
     state._engine.connect()
     ddp.register_comm_hook(state, hook)
     return state

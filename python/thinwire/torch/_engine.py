@@ -14,6 +14,7 @@ from thinwire.errors import Error, GroupLost
 from thinwire.torch import _state
 from thinwire.torch._agree import agree
 from thinwire.torch._bucket import Bucket, Layer
+from thinwire.torch._device import CPU
 from thinwire.torch._group import TorchGroup
 
 
@@ -51,6 +52,8 @@ class Engine:
         self.native: Optional[Any] = None
         #: The layers of each bucket, as the native part knows them.
         self.layout: "list[list[Layer]]" = []
+        #: Where it works.
+        self.device = CPU
         self.closed = False
         #: A state to go on from, once the buckets are known.
         self._pending: Optional["dict[str, Any]"] = None
@@ -63,6 +66,16 @@ class Engine:
             self.group = group
         return self.group
 
+    def expects(self, place: int, bucket: Bucket) -> bool:
+        """Whether this is the bucket in this place as the native part knows it."""
+        known = place < len(self.layout) and self.layout[place] == bucket.layers
+        return known and self.device == bucket.work.device
+
+    def fits(self, buckets: "list[Bucket]") -> bool:
+        """Whether the native part is made for these buckets."""
+        as_many = self.native is not None and len(buckets) == len(self.layout)
+        return as_many and all(self.expects(place, bucket) for place, bucket in enumerate(buckets))
+
     def build(self, buckets: "list[Bucket]") -> None:
         """The engine for these buckets, that goes on where the last one was. All ranks call it together."""
         group = self.connect()
@@ -70,13 +83,14 @@ class Engine:
         agree(group, {f"bucket {place}": bucket.told() for place, bucket in enumerate(buckets)})
         layout = [bucket.layers for bucket in buckets]
         # DDP's second buckets hold the same layers as its first: what was kept moves over without a copy.
-        moves = self.native is not None and _by_name(layout) == _by_name(self.layout)
+        device = buckets[0].work.device if buckets else CPU
+        moves = self.native is not None and _by_name(layout) == _by_name(self.layout) and device == self.device
         state = None if moves else self._pending or self._saved()
         if self._pending is not None:
             # Where no model was given, only now can it be told whether the state is this model's.
             shapes = {layer.name: layer.shape for layers in layout for layer in layers}
             _state.check(self._pending, shapes, self._settings.has_momentum)
-        self.layout = layout
+        self.layout, self.device = layout, device
         layers = [[(layer.name, layer.shape) for layer in layers] for layers in layout]
         settings = self._settings
         try:
@@ -92,6 +106,7 @@ class Engine:
                 check_replicas_every=settings.check_replicas_every,
                 by_samples=settings.by_samples,
                 check_first=settings.check_first,
+                **({"device": device.index} if device.type == "cuda" else {}),
             )
         except GroupLost:
             if group.interrupted:

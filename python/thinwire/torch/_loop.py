@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Iterator, Optional, Union
+from typing import Any, Iterable, Optional, Union
 
 import torch
 
 from thinwire.errors import BadArgument, StepSkipped
-from thinwire.torch._bucket import Bucket, Layer, check_gradient, fill, layer_of
+from thinwire.torch._bucket import Bucket, check_gradient, copy, fill, layer_of, views
 from thinwire.torch._core import Core
+from thinwire.torch._device import one_device
 
 #: Bytes of a bucket, as in DDP.
 BUCKET_BYTES = 25 << 20
@@ -46,6 +47,7 @@ class Synchronizer(Core):
                 names[parameter] = name
         if not names:
             raise BadArgument("there are no parameters that require a gradient")
+        one_device((name, parameter) for parameter, name in names.items())
         super().__init__(names, method, density, **settings)
         self._bucket_bytes = bucket_bytes
         self._parts: "list[_Part]" = []
@@ -54,11 +56,12 @@ class Synchronizer(Core):
     def synchronize(self) -> None:
         """Makes every gradient the mean over all ranks. All ranks call it together."""
         if not self._parts:
-            parts = [_Part(group, self._names, self.needs_weights) for group in self._groups()]
-            self._parts = parts
+            # A model may have been moved since it was given.
+            one_device((name, parameter) for parameter, name in self._names.items())
+            self._parts = [_Part(group, self._names, self.needs_weights) for group in self._groups()]
         try:
             for part in self._parts:
-                self._add(part.bucket())
+                self._add(part.bucket(self._scaler is not None))
             self._finish()
         except StepSkipped:
             self._write_back()
@@ -95,30 +98,36 @@ class _Part:
     def __init__(self, parameters: "list[torch.Tensor]", names: "dict[torch.Tensor, str]", with_weights: bool) -> None:
         self._parameters = parameters
         self._layers = [layer_of(names[parameter], parameter) for parameter in parameters]
-        elements = sum(parameter.numel() for parameter in parameters)
-        self._flat = torch.zeros(elements, dtype=parameters[0].dtype)
-        self._weights = torch.zeros(elements) if with_weights else None
+        elements, device = sum(parameter.numel() for parameter in parameters), parameters[0].device
+        self._flat = torch.zeros(elements, dtype=parameters[0].dtype, device=device)
+        self._views = views(self._flat, self._layers)
+        self._weights = torch.zeros(elements, device=device) if with_weights else None
 
-    def bucket(self) -> Bucket:
-        for layer, parameter, view in self._views():
+    def bucket(self, scaled: bool) -> Bucket:
+        there, gradients = [], []
+        for layer, parameter, view in zip(self._layers, self._parameters, self._views):
             if parameter.grad is None:
                 view.zero_()
-            else:
-                check_gradient(parameter.grad, layer.name)
-                view.copy_(parameter.grad)
+                continue
+            check_gradient(parameter.grad, layer.name)
+            if parameter.grad.device != self._flat.device:
+                raise BadArgument(
+                    f"the gradient of {layer.name} is on {parameter.grad.device}; in the first step it was on"
+                    f" {self._flat.device}"
+                )
+            there.append(view)
+            gradients.append(parameter.grad)
+        copy(there, gradients)
         if self._weights is not None:
             fill(self._weights, self._layers, self._parameters)
-        return Bucket(self._layers, self._flat, self._weights)
+        return Bucket(self._layers, self._flat, self._weights, scaled)
 
     def write_back(self) -> None:
-        for _, parameter, view in self._views():
+        there, means = [], []
+        for parameter, view in zip(self._parameters, self._views):
             if parameter.grad is None:
                 parameter.grad = view.clone()
             else:
-                parameter.grad.copy_(view)
-
-    def _views(self) -> "Iterator[tuple[Layer, torch.Tensor, torch.Tensor]]":
-        start = 0
-        for layer, parameter in zip(self._layers, self._parameters):
-            yield layer, parameter, layer.view(self._flat, start)
-            start += layer.elements
+                there.append(parameter.grad)
+                means.append(view)
+        copy(there, means)

@@ -11,6 +11,7 @@ from thinwire.torch._bucket import Layer, fill
 from thinwire.torch._group import TorchGroup
 
 FORMAT = 1
+_DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 _KINDS = ("residual", "momentum")
 _FIELDS = {"method": str, "step": int, "epoch": (int, float), "rank": int, "ranks": int, "selectors": dict}
 
@@ -61,9 +62,13 @@ def _flat(values: torch.Tensor, layer: Layer) -> torch.Tensor:
     return flat
 
 
-def handed(tensor: torch.Tensor) -> "tuple[torch.Tensor, int, int]":
-    """A contiguous tensor of 32-bit floats as the native part takes it."""
-    return tensor, tensor.data_ptr(), tensor.numel()
+def handed(tensor: torch.Tensor) -> "tuple[Any, ...]":
+    """A contiguous tensor as the native part takes it: 32-bit floats in the CPU's memory; or what is on a GPU, with its
+    dtype and the stream on which it becomes ready."""
+    place = tensor, tensor.data_ptr(), tensor.numel()
+    if tensor.device.type == "cpu":
+        return place
+    return *place, _DTYPES[tensor.dtype], torch.cuda.current_stream(tensor.device).cuda_stream
 
 
 def check(state: Any, shapes: "Optional[dict[str, tuple[int, ...]]]", has_momentum: bool) -> None:
