@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`memory`] | nothing: memory that belongs to Python, as the engine sees it |
 //! | [`group`] | how many calls into Python are under way; torch.distributed as a group of the engine |
+//! | [`engine`] | nothing: the engine on the CPU or on a GPU |
 //! | [`synchronizer`] | `Synchronizer`: a step of all ranks |
 //! | [`compressor`] | `Compressor`: gradients to frames and back, without other ranks |
 //! | [`state`] | states as dictionaries |
@@ -17,6 +18,7 @@
 
 mod compressor;
 mod cost;
+mod engine;
 mod error;
 mod group;
 mod memory;
@@ -33,6 +35,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<synchronizer::Synchronizer>()?;
     module.add_class::<compressor::Compressor>()?;
     module.add_function(wrap_pyfunction!(group::calls_under_way, module)?)?;
+    module.add_function(wrap_pyfunction!(synchronizer::cuda_unusable, module)?)?;
     module.add_function(wrap_pyfunction!(methods::methods, module)?)?;
     module.add_function(wrap_pyfunction!(methods::describe, module)?)?;
     module.add_function(wrap_pyfunction!(cost::network_from_text, module)?)?;

@@ -1,7 +1,12 @@
 //! Memory that belongs to Python, as the engine sees it.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
-use thinwire::{Error, Result};
+use thinwire::Result;
+use thinwire::kernels::cuda::{Device, Element, Gradient};
+
+use crate::engine::misfit;
 
 /// `f32` values in a tensor or an array, which is kept alive as long as this.
 #[derive(Debug)]
@@ -12,8 +17,15 @@ pub struct Memory {
     _owner: Py<PyAny>,
 }
 
-/// As Python hands it over: the owner, the address of its first value, how many there are.
-pub type Handed = (Py<PyAny>, usize, usize);
+/// As Python hands it over: the owner, the address of its first value, how many there are; and for memory of a GPU
+/// the kind of its numbers and the stream on which they become ready.
+#[derive(FromPyObject)]
+pub enum Handed {
+    /// In host memory.
+    Host(Py<PyAny>, usize, usize),
+    /// On a GPU.
+    Device(Py<PyAny>, usize, usize, String, u64),
+}
 
 impl Memory {
     /// The values of an owner.
@@ -22,16 +34,56 @@ impl Memory {
     /// From `address` on there must be `elements` values of `f32`, for as long as the owner lives, and nobody else may
     /// use them as long as this does. `python/thinwire` sees to that: it hands over contiguous CPU tensors and arrays
     /// of 32-bit floats, and takes them back before anybody else sees them.
-    pub unsafe fn new((owner, address, elements): Handed) -> Result<Memory> {
-        let misfit = elements > 0 && (address == 0 || !address.is_multiple_of(align_of::<f32>()));
-        if misfit || elements.checked_mul(size_of::<f32>()).is_none_or(|bytes| bytes > isize::MAX as usize) {
-            return Err(Error::BadSetting {
-                name: "an array".into(),
-                found: format!("{elements} elements at {address:#x}"),
-                expected: "32-bit floats at an address that is a multiple of four".into(),
-            });
+    pub unsafe fn new(handed: Handed) -> Result<Memory> {
+        let Handed::Host(owner, address, elements) = handed else {
+            return Err(misfit("memory of a GPU".into(), "memory of the host, where this engine works"));
+        };
+        let wrong = elements > 0 && (address == 0 || !address.is_multiple_of(align_of::<f32>()));
+        if wrong || elements.checked_mul(size_of::<f32>()).is_none_or(|bytes| bytes > isize::MAX as usize) {
+            let found = format!("{elements} elements at {address:#x}");
+            return Err(misfit(found, "32-bit floats at an address that is a multiple of four"));
         }
         Ok(Memory { address, elements, _owner: owner })
+    }
+}
+
+/// Numbers in the memory of a GPU, in a tensor that is kept alive as long as this.
+#[derive(Debug)]
+pub struct DeviceMemory {
+    gradient: Gradient,
+    /// Only held.
+    _owner: Py<PyAny>,
+}
+
+impl DeviceMemory {
+    /// The values of an owner, ready at the point where its stream is now.
+    ///
+    /// # Safety
+    /// As of [`Memory::new`], with numbers of the kind that is named, in the memory of this device, and a stream of it.
+    pub unsafe fn new(handed: Handed, device: &Arc<Device>) -> Result<DeviceMemory> {
+        let Handed::Device(owner, address, elements, kind, stream) = handed else {
+            return Err(misfit("memory of the host".into(), "memory of the GPU on which this engine works"));
+        };
+        let kinds = [Element::F32, Element::F16, Element::Bf16];
+        let Some(element) = kinds.into_iter().find(|element| element.name() == kind) else {
+            return Err(misfit(format!("numbers of kind {kind:?}"), "f32, f16 or bf16"));
+        };
+        let ready = device.record(Some(stream))?;
+        // SAFETY: as the caller promises.
+        let gradient = unsafe { Gradient::new(address as u64, elements, element, Some(ready)) }?;
+        Ok(DeviceMemory { gradient, _owner: owner })
+    }
+}
+
+impl AsRef<Gradient> for DeviceMemory {
+    fn as_ref(&self) -> &Gradient {
+        &self.gradient
+    }
+}
+
+impl AsMut<Gradient> for DeviceMemory {
+    fn as_mut(&mut self) -> &mut Gradient {
+        &mut self.gradient
     }
 }
 

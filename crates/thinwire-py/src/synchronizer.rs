@@ -6,12 +6,14 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use thinwire::group::EvenGroup;
+use thinwire::kernels::cuda::Cuda;
 use thinwire::synchronizer::{Layout, Mean, Options, StepReport};
 use thinwire::{Bucket, Error};
 
+use crate::engine::Engine;
 use crate::error::{OrException, exception};
 use crate::group::Torch;
-use crate::memory::{Handed, Memory};
+use crate::memory::Handed;
 use crate::state;
 
 /// How long a wait goes on before Python is asked whether somebody wants to end it (Ctrl-C).
@@ -24,7 +26,7 @@ type Layers = Vec<(String, Vec<usize>)>;
 pub struct Synchronizer {
     /// Taken out when it is given up in the midst of a step: its thread may then wait for ranks that never come, and
     /// is left to itself.
-    inner: Option<thinwire::Synchronizer<Memory>>,
+    inner: Option<Engine>,
     under_way: bool,
     /// Why the group was lost. After that, torch may still be busy with a collective that failed: its memory is never
     /// given back.
@@ -32,7 +34,7 @@ pub struct Synchronizer {
 }
 
 impl Synchronizer {
-    fn inner(&mut self) -> PyResult<&mut thinwire::Synchronizer<Memory>> {
+    fn inner(&mut self) -> PyResult<&mut Engine> {
         let reason = self.lost.clone().unwrap_or_else(|| "it was closed".into());
         self.inner.as_mut().ok_or_else(|| exception(Error::GroupLost { reason }))
     }
@@ -40,9 +42,10 @@ impl Synchronizer {
 
 #[pymethods]
 impl Synchronizer {
-    /// All ranks call it together. `layers` are the names and shapes of the layers of each bucket.
+    /// All ranks call it together. `layers` are the names and shapes of the layers of each bucket. With `device` the
+    /// gradients are on that GPU.
     #[new]
-    #[pyo3(signature = (group, method, layers, *, threads, check_replicas_every, by_samples, check_first))]
+    #[pyo3(signature = (group, method, layers, *, threads, check_replicas_every, by_samples, check_first, device=None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -53,12 +56,13 @@ impl Synchronizer {
         check_replicas_every: u64,
         by_samples: bool,
         check_first: bool,
+        device: Option<usize>,
     ) -> PyResult<Synchronizer> {
         let layout = layout(layers)?;
         let mean = if by_samples { Mean::OfSamples } else { Mean::OfRanks };
         let options = Options { threads, check_replicas_every, mean, check_first, ..Options::default() };
         let group = EvenGroup::new(Torch::new(group)?);
-        let made = py.detach(|| thinwire::Synchronizer::with_buffers(group, method, layout, options));
+        let made = py.detach(|| Engine::new(device, group, method, layout, options));
         Ok(Synchronizer { inner: Some(made.or_exception()?), under_way: false, lost: None })
     }
 
@@ -81,12 +85,10 @@ impl Synchronizer {
         gradient: Handed,
         weights: Option<Handed>,
     ) -> PyResult<()> {
-        // SAFETY: `python/thinwire` hands over tensors as `Memory` wants them, and leaves them alone until `wait`.
-        let memory = |handed: Handed| unsafe { Memory::new(handed) }.or_exception();
-        let (gradient, weights) = (memory(gradient)?, weights.map(memory).transpose()?);
         let inner = self.inner()?;
         // The queue is never held for long, but the engine's thread may want the GIL while it holds it.
-        py.detach(|| inner.submit(bucket, gradient, weights)).or_exception()?;
+        // SAFETY: `python/thinwire` hands over tensors as the engine wants them, and leaves them alone until `wait`.
+        py.detach(|| unsafe { inner.submit(bucket, gradient, weights) }).or_exception()?;
         self.under_way = true;
         Ok(())
     }
@@ -170,6 +172,13 @@ impl Synchronizer {
         let inner = self.inner()?;
         py.detach(|| inner.restore(&saved)).or_exception()
     }
+}
+
+/// Why no GPU can be used here; `None` if one can.
+#[pyfunction]
+#[pyo3(signature = (device=0))]
+pub fn cuda_unusable(device: usize) -> Option<String> {
+    Cuda::unusable(device)
 }
 
 impl Drop for Synchronizer {

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
+import importlib.util
+import pathlib
 import warnings
 from typing import Iterable
 
@@ -22,12 +26,23 @@ def engine_device(gradients: torch.device) -> torch.device:
 @functools.lru_cache(maxsize=None)
 def _staged() -> bool:
     """Whether gradients on a GPU take the way through the CPU's memory. Says why, once."""
+    _load_nvrtc()
     reason = _native.cuda_unusable()
     if reason is not None:
         warnings.warn(
             f"the gradients on the GPU are copied to the CPU, compressed there and copied back: {reason}", stacklevel=2
         )
     return reason is not None
+
+
+def _load_nvrtc() -> None:
+    """Loads the compiler of the kernels from the package it comes in with torch, so that the engine finds it by name:
+    torch itself loads it only when it needs it."""
+    for folder in getattr(importlib.util.find_spec("nvidia"), "submodule_search_locations", None) or ():
+        for file in sorted(pathlib.Path(folder).glob("*/lib/libnvrtc.so.*")):
+            with contextlib.suppress(OSError):
+                ctypes.CDLL(str(file))
+                return
 
 
 def one_device(named: "Iterable[tuple[str, torch.Tensor]]") -> None:

@@ -149,7 +149,7 @@ fn text(log: &[c_char]) -> String {
 /// Fails with the way out if NVRTC is not there.
 pub(super) fn check_present() -> Result<()> {
     // SAFETY: loads a library that has no initialiser of its own to go wrong.
-    if unsafe { sys::is_culib_present() } {
+    if unsafe { sys::is_culib_present() } || load_toolkit("libnvrtc.so") {
         return Ok(());
     }
     Err(Error::Device {
@@ -157,6 +157,17 @@ pub(super) fn check_present() -> Result<()> {
         reason: "NVRTC (libnvrtc) is not to be found; it comes with PyTorch for CUDA, with `pip install \
                  nvidia-cuda-nvrtc` and with the CUDA toolkit: put its folder into LD_LIBRARY_PATH"
             .into(),
+    })
+}
+
+/// Loads a library of the CUDA toolkit from where toolkits are installed, for good: it is then found by its name.
+pub(super) fn load_toolkit(name: &str) -> bool {
+    let homes = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let mut places = homes.chain([PathBuf::from("/usr/local/cuda")]).map(|home| home.join("lib64").join(name));
+    places.any(|file| {
+        // SAFETY: as above.
+        let loaded = unsafe { libloading::Library::new(&file) };
+        loaded.map(std::mem::forget).is_ok()
     })
 }
 

@@ -1,0 +1,128 @@
+//! The engine on the device where the gradients are.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use thinwire::group::Group;
+use thinwire::kernels::cuda::{Cuda, Device};
+use thinwire::memory::State;
+use thinwire::synchronizer::{Layout, Options, StepReport, Synchronizer};
+use thinwire::{Error, Result};
+
+use crate::memory::{DeviceMemory, Handed, Memory};
+
+/// A synchronizer for gradients in host memory, or for gradients in the memory of a GPU.
+pub enum Engine {
+    Cpu(Synchronizer<Memory>),
+    Cuda(Synchronizer<DeviceMemory, Cuda>, Arc<Device>),
+}
+
+/// Buffers that were handed over; only to be dropped, or never.
+#[allow(dead_code, reason = "what is in it is held, and dropped with the GIL or never")]
+pub enum Buffers {
+    Cpu(Vec<Memory>),
+    Cuda(Vec<DeviceMemory>),
+}
+
+/// The same of both.
+macro_rules! of_both {
+    ($engine:expr, $inner:ident => $what:expr) => {
+        match $engine {
+            Engine::Cpu($inner) => $what,
+            Engine::Cuda($inner, _) => $what,
+        }
+    };
+}
+
+impl Engine {
+    /// With `device`, on that GPU.
+    pub fn new(
+        device: Option<usize>,
+        group: impl Group + 'static,
+        method: &str,
+        layout: Layout,
+        options: Options,
+    ) -> Result<Engine> {
+        let Some(ordinal) = device else {
+            return Ok(Engine::Cpu(Synchronizer::with_buffers(group, method, layout, options)?));
+        };
+        let device = Device::open(ordinal)?;
+        let cuda = Cuda::on(device.clone())?;
+        Ok(Engine::Cuda(Synchronizer::with_kernels(cuda, group, method, layout, options)?, device))
+    }
+
+    pub fn relayout(self, layout: Layout) -> Result<Engine> {
+        Ok(match self {
+            Engine::Cpu(inner) => Engine::Cpu(inner.relayout(layout)?),
+            Engine::Cuda(inner, device) => Engine::Cuda(inner.relayout(layout)?, device),
+        })
+    }
+
+    /// Hands over the gradient of a bucket.
+    ///
+    /// # Safety
+    /// As of [`Memory::new`] and [`DeviceMemory::new`].
+    pub unsafe fn submit(&mut self, bucket: usize, gradient: Handed, weights: Option<Handed>) -> Result<()> {
+        match self {
+            Engine::Cpu(inner) => {
+                // SAFETY: as the caller promises.
+                let memory = |handed| unsafe { Memory::new(handed) };
+                inner.submit(bucket, memory(gradient)?, weights.map(memory).transpose()?)
+            }
+            Engine::Cuda(inner, device) => {
+                // SAFETY: as the caller promises.
+                let memory = |handed| unsafe { DeviceMemory::new(handed, device) };
+                inner.submit(bucket, memory(gradient)?, weights.map(memory).transpose()?)
+            }
+        }
+    }
+
+    pub fn wait_for(&mut self, time: Duration) -> Result<Option<(Buffers, StepReport)>> {
+        Ok(match self {
+            Engine::Cpu(inner) => inner.wait_for(time)?.map(|(buffers, report)| (Buffers::Cpu(buffers), report)),
+            Engine::Cuda(inner, _) => {
+                inner.wait_for(time)?.map(|(buffers, report)| (Buffers::Cuda(buffers), report))
+            }
+        })
+    }
+
+    pub fn returned(&mut self) -> Buffers {
+        match self {
+            Engine::Cpu(inner) => Buffers::Cpu(inner.returned()),
+            Engine::Cuda(inner, _) => Buffers::Cuda(inner.returned()),
+        }
+    }
+
+    pub fn set_epoch(&mut self, epoch: f64) {
+        of_both!(self, inner => inner.set_epoch(epoch));
+    }
+
+    pub fn set_density(&mut self, density: Option<f64>) -> Result<()> {
+        of_both!(self, inner => inner.set_density(density))
+    }
+
+    pub fn set_samples(&mut self, samples: f64) {
+        of_both!(self, inner => inner.set_samples(samples));
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        of_both!(self, inner => inner.memory_bytes())
+    }
+
+    pub fn workspace_bytes(&self) -> usize {
+        of_both!(self, inner => inner.workspace_bytes())
+    }
+
+    pub fn save(&self) -> Result<State> {
+        of_both!(self, inner => inner.save())
+    }
+
+    pub fn restore(&mut self, state: &State) -> Result<()> {
+        of_both!(self, inner => inner.restore(state))
+    }
+}
+
+/// What was handed over does not fit the engine.
+pub fn misfit(found: String, expected: &str) -> Error {
+    Error::BadSetting { name: "an array".into(), found, expected: expected.into() }
+}
