@@ -239,9 +239,9 @@ pub trait Kernels: Debug + Send + 'static {
     /// that gradients of fewer bits than `f32` are rounded once.
     fn begin_mean(&mut self, mean: &mut Self::Gradient) -> Result<()>;
 
-    /// Adds a section of coordinates, each value times `factor`, at its place. Nothing of it is trusted. To a zero
-    /// nothing is added where the section has all of its universe, so that zeros keep their signs. After an error
-    /// the mean may hold a part of it.
+    /// Adds a section of coordinates, each value times `factor`, at its place. Nothing of it is trusted. Where it has
+    /// all of its universe, a value takes the place of a zero instead of being added to it, so that zeros keep their
+    /// signs. After an error the mean may hold a part of it.
     fn add_section(&mut self, section: &Section<'_>, factor: f32, mean: &mut Self::Gradient) -> Result<()>;
 
     /// `mean[start..] = sums`, as many as there are.

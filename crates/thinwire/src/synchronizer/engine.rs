@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::agreement::{agree_on, told};
 use super::layout::Layout;
 use super::replicas;
 use super::report::{StageTimes, StepReport};
@@ -367,39 +368,4 @@ impl<K: Kernels> Engine<K> {
     fn restore_lanes(&mut self, state: &State) -> Result<()> {
         self.lanes.iter_mut().try_for_each(|lane| lane.compressor_mut().restore(state))
     }
-}
-
-/// What must be the same on all ranks.
-fn told(spec: &str, layout: &Layout, options: &Options) -> [(&'static str, String); 3] {
-    [
-        ("the method", spec.to_owned()),
-        ("the layout of buckets and layers", format!("{:08x}", layout.digest())),
-        ("the options", options.shared()),
-    ]
-}
-
-/// Compares what the ranks were told; gives a number for it, to be carried by every message.
-fn agree_on(group: &mut dyn Group, told: &[(&'static str, String)]) -> Result<u32> {
-    const MOST: usize = 65_536;
-    let mine: Vec<&str> = told.iter().map(|(_, value)| value.as_str()).collect();
-    let mine = mine.join("\n");
-    let mut gathered = Gathered::default();
-    group.all_gather(mine.as_bytes(), MOST, Algorithm::Tree, &mut gathered)?;
-    for (rank, theirs) in gathered.iter().enumerate() {
-        let theirs = String::from_utf8_lossy(theirs);
-        let mut lines = theirs.split('\n');
-        for (field, expected) in told {
-            let found = lines.next().unwrap_or_default();
-            if found != expected {
-                return Err(Error::Disagreement {
-                    rank,
-                    step: 0,
-                    field,
-                    found: found.to_owned(),
-                    expected: expected.clone(),
-                });
-            }
-        }
-    }
-    Ok(crc32fast::hash(mine.as_bytes()))
 }

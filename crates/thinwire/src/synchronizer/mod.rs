@@ -23,8 +23,10 @@
 //! them at the end: they travel in the background, in the order of the layout on every rank, whatever the order
 //! in which they were submitted.
 
+mod agreement;
 mod engine;
 mod layout;
+mod options;
 mod queue;
 mod replicas;
 mod report;
@@ -40,63 +42,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub use layout::Layout;
+pub use options::{Mean, Options};
 pub use report::{StageTimes, StepReport};
 
-use crate::group::{Algorithm, Group, Traffic};
+use crate::group::{Group, Traffic};
 use crate::kernels::{Cpu, Kernels};
 use crate::memory::State;
 use crate::{Error, Result};
 use engine::{Engine, Vectors};
 use queue::{Queue, Rejected, Waited};
-
-/// How a [`Synchronizer`] works, beyond the method.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Options {
-    /// Threads for the arithmetic of this rank, where it runs on the CPU. Default: 1.
-    pub threads: usize,
-    /// The algorithm of all collectives; `None`, the default, chooses by size.
-    pub algorithm: Option<Algorithm>,
-    /// Compare a checksum of the replicas every so many steps; 0: never. Default: 100.
-    pub check_replicas_every: u64,
-    /// Which mean. Default: of the ranks.
-    pub mean: Mean,
-    /// Ask all ranks whether their gradients are finite before anything enters a memory, so that a skipped step
-    /// leaves every bit of it as it was. For trainings where infinities are expected, as with a loss scale. Costs a
-    /// reading walk and a small all-gather a step, and the buckets wait for the last of them. Default: false.
-    pub check_first: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            threads: 1,
-            algorithm: None,
-            check_replicas_every: 100,
-            mean: Mean::OfRanks,
-            check_first: false,
-        }
-    }
-}
-
-impl Options {
-    /// What must be the same on all ranks.
-    fn shared(&self) -> String {
-        let algorithm = self.algorithm.map_or("any", |algorithm| algorithm.name());
-        let Options { check_replicas_every, mean, check_first, .. } = self;
-        format!(
-            "{algorithm}, checksum every {check_replicas_every}, mean {mean:?}, check first {check_first}"
-        )
-    }
-}
-
-/// Which mean a step gives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mean {
-    /// Every rank counts the same.
-    OfRanks,
-    /// Ranks count by their samples ([`Synchronizer::set_samples`]); this costs one small all-gather a step.
-    OfSamples,
-}
 
 /// Keeps the gradients of all ranks in step. See the [module](self).
 ///

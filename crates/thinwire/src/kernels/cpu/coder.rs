@@ -25,16 +25,14 @@ impl Coder {
         writer: &mut FrameWriter<'_>,
     ) -> Result<SectionSize> {
         let start = section.start;
-        let positions = section.positions.as_ref();
+        let positions = section.positions.as_ref().map_or(&[][..], |positions| positions.as_slice());
         self.indices.clear();
-        self.indices.extend(
-            positions.iter().flat_map(|positions| positions.as_slice()).map(|position| position - start),
-        );
+        self.indices.extend(positions.iter().map(|position| position - start));
         writer.section(&SectionInput {
             start,
             universe: section.universe,
             width: section.width,
-            indices: positions.map(|_| &self.indices[..]),
+            indices: section.positions.as_ref().map(|_| &self.indices[..]),
             values: section.values.as_slice(),
             index: section.index,
             form: section.form,
