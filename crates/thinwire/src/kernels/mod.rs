@@ -9,6 +9,8 @@
 //! answered from those few elements (see [`Survey`]).
 
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 
 use std::ops::Range;
 

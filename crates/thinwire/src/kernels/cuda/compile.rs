@@ -27,10 +27,10 @@ const COMMON: &str = include_str!("source/common.cu");
 
 /// The sources by name.
 const SOURCES: [(&str, &str); 4] = [
-    ("walk", include_str!("source/walk.cu")),
-    ("choose", include_str!("source/choose.cu")),
-    ("vector", include_str!("source/vector.cu")),
-    ("undo", include_str!("source/undo.cu")),
+    ("index_write", include_str!("source/index_write.cu")),
+    ("index_read", include_str!("source/index_read.cu")),
+    ("value", include_str!("source/value.cu")),
+    ("spectrum", include_str!("source/spectrum.cu")),
 ];
 
 impl Program {
@@ -47,10 +47,7 @@ impl Program {
 
     /// Every program there is, with every combination of switches the engine asks for.
     pub fn all() -> Vec<Program> {
-        let mut all: Vec<Program> =
-            SOURCES.iter().filter(|(name, _)| !["walk", "undo"].contains(name)).map(|(name, _)| Program::new(name)).collect();
-        all.extend(super::walk::variants());
-        all
+        SOURCES.iter().map(|(name, _)| Program::new(name)).collect()
     }
 
     fn source(&self) -> String {
@@ -206,4 +203,23 @@ pub(super) fn words(error: cudarc::driver::DriverError) -> String {
     let name = error.error_name().map(CStr::to_string_lossy).unwrap_or_default().into_owned();
     let meaning = error.error_string().map(CStr::to_string_lossy).unwrap_or_default().into_owned();
     format!("{name}: {meaning}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_program_compiles() {
+        if let Err(error) = check_present() {
+            println!("not compiled here: {error}");
+            return;
+        }
+        for program in Program::all() {
+            for architecture in ["sm_80", "sm_90"] {
+                let code = program.compile(architecture).unwrap_or_else(|error| panic!("{error}"));
+                assert!(!code.is_empty(), "{program} for {architecture}");
+            }
+        }
+    }
 }
