@@ -45,6 +45,9 @@ __device__ __forceinline__ void write_slot(float2 *bins, const Place &place, flo
     }
 }
 
+// Pair `i` of a message, whose values may begin at any float.
+__device__ __forceinline__ float2 pair_of(const float *values, u64 i) { return make_float2(values[2 * i], values[2 * i + 1]); }
+
 __device__ __forceinline__ u64 float_of_element(const Layout &layout, u64 element) {
     Place place = place_of(layout, (u32)(element >> 1));
     return 2 * (place.first + place.slot) + (element & 1);
@@ -81,7 +84,7 @@ extern "C" __global__ void measure_bins(const float2 *bins, Layout layout, float
 }
 
 // Both numbers of each chosen slot.
-extern "C" __global__ void gather_bins(const float2 *bins, Layout layout, const u32 *chosen, u32 count, float2 *values) {
+extern "C" __global__ void gather_bins(const float2 *bins, Layout layout, const u32 *chosen, u32 count, float *values) {
     u32 slots[EACH];
     float2 pairs[EACH];
     for (u32 k = 0; k < EACH; k++) slots[k] = MINE(k) < count ? chosen[MINE(k)] : FULL;
@@ -89,7 +92,9 @@ extern "C" __global__ void gather_bins(const float2 *bins, Layout layout, const 
         pairs[k] = slots[k] < layout.slots ? read_slot(bins, place_of(layout, slots[k])) : make_float2(0.0f, 0.0f);
     }
     for (u32 k = 0; k < EACH; k++) {
-        if (MINE(k) < count) values[MINE(k)] = pairs[k];
+        if (MINE(k) >= count) continue;
+        values[2 * MINE(k)] = pairs[k].x;
+        values[2 * MINE(k) + 1] = pairs[k].y;
     }
 }
 
@@ -112,7 +117,7 @@ extern "C" __global__ void cut_chosen(const u32 *chosen, u32 count, u32 tiles, u
 
 // Makes a whole spectrum, ready for the way back, of chosen slots; all others are zero. Their values are those in
 // `values` times `factor`, or (for `kept`) those the spectrum has now, less those in `values` if there are any.
-extern "C" __global__ void place_bins(float2 *bins, Layout layout, const u32 *chosen, const u32 *cuts, const float2 *values,
+extern "C" __global__ void place_bins(float2 *bins, Layout layout, const u32 *chosen, const u32 *cuts, const float *values,
                                       u32 kept, float factor) {
     __shared__ float2 tile[TILE];
     u32 first = blockIdx.x * TILE;
@@ -121,7 +126,7 @@ extern "C" __global__ void place_bins(float2 *bins, Layout layout, const u32 *ch
     for (u64 i = (u64)cuts[blockIdx.x] + threadIdx.x; i < cuts[blockIdx.x + 1]; i += 256) {
         u32 slot = chosen[i];
         if (slot - first >= TILE || slot >= layout.slots) continue;
-        float2 pair = values ? values[i] : make_float2(0.0f, 0.0f);
+        float2 pair = values ? pair_of(values, i) : make_float2(0.0f, 0.0f);
         if (kept) {
             float2 now = read_slot(bins, place_of(layout, slot));
             pair = make_float2(now.x - pair.x, now.y - pair.y);
@@ -140,7 +145,7 @@ extern "C" __global__ void place_bins(float2 *bins, Layout layout, const u32 *ch
 
 // Adds values times `factor`, each slot at most once; all slots in order where no chosen ones are given. `fresh`: there
 // is nothing yet to add to, and all slots are given.
-extern "C" __global__ void add_bins(float2 *bins, Layout layout, const u32 *chosen, u32 count, const float2 *values, u32 fresh,
+extern "C" __global__ void add_bins(float2 *bins, Layout layout, const u32 *chosen, u32 count, const float *values, u32 fresh,
                                     float factor) {
     for (u32 k = 0; k < EACH; k++) {
         u64 i = MINE(k);
@@ -148,7 +153,7 @@ extern "C" __global__ void add_bins(float2 *bins, Layout layout, const u32 *chos
         u32 slot = chosen ? chosen[i] : (u32)i;
         if (slot >= layout.slots) continue;
         Place place = place_of(layout, slot);
-        float2 pair = make_float2(values[i].x * factor, values[i].y * factor);
+        float2 given = pair_of(values, i), pair = make_float2(given.x * factor, given.y * factor);
         if (fresh) {
             write_slot(bins, place, pair);
         } else if (place.slot != 0) {
