@@ -405,3 +405,6 @@ impl Spectrum {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
