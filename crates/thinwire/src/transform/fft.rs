@@ -5,8 +5,9 @@ use std::fmt;
 use realfft::RealFftPlanner;
 
 use super::FftBlock;
-use super::block::{Plan, fast_length};
-use crate::{Error, Result};
+use super::block::Plan;
+use super::cut::Cut;
+use crate::Result;
 
 /// A real Fourier transform for vectors of one length, with its plans and scratch: after
 /// [`RealFft::new`] nothing is allocated.
@@ -60,27 +61,12 @@ impl RealFft {
     /// Plans transforms of vectors of `n` elements.
     ///
     /// # Errors
-    /// [`Error::BadParameter`] for a block that is odd or empty.
+    /// [`Error::BadParameter`](crate::Error::BadParameter) for a block that is odd or empty.
     pub fn new(n: usize, block: FftBlock) -> Result<RealFft> {
-        let (full, rest, rest_size) = match block {
-            FftBlock::Whole => (0, n, fast_length(n)),
-            FftBlock::Elements(block) if block >= 2 && block.is_multiple_of(2) => {
-                let rest = n % block;
-                (if n >= block { block } else { 0 }, rest, rest.next_multiple_of(2))
-            }
-            FftBlock::Elements(block) => {
-                return Err(Error::BadParameter {
-                    method: "fft".into(),
-                    name: "block".into(),
-                    value: block.to_string(),
-                    expected: "an even number of at least 2".into(),
-                });
-            }
-        };
+        let cut = Cut::new(n, block)?;
         let mut planner = RealFftPlanner::new();
         let mut plan = |size: usize| (size > 0).then(|| Plan::new(&mut planner, size));
-        let (full, tail) = (plan(full), plan(if rest > 0 { rest_size } else { 0 }));
-        let coefficients = n - rest + tail.as_ref().map_or(0, |plan| plan.size);
+        let (full, tail, coefficients) = (plan(cut.block), plan(cut.tail), cut.coefficients());
         Ok(RealFft { len: n, coefficients, full, tail })
     }
 

@@ -7,8 +7,11 @@
 //! spectra first and run one inverse for all of them.
 
 mod block;
+mod cut;
 mod fft;
 
+#[cfg(feature = "cuda")]
+pub(crate) use cut::Cut;
 pub use fft::RealFft;
 
 /// What happens to a vector before selection.

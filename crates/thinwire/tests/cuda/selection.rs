@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use thinwire::kernels::cuda::{Buffer, Cuda, Device, Element, Gradient};
-use thinwire::kernels::{Cpu, Fault, Guess, Kernels, Score, Statistics, Update, Walk};
+use thinwire::kernels::{Cpu, Fault, Guess, Kernels, Statistics, Update, Walk};
 use thinwire::select::{
     BySize, DgcSampling, Exact, GaussianK, Importance, MsTopk, RandomK, Select, ThresholdSearch, Trimmed,
 };

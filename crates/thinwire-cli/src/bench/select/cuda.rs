@@ -5,8 +5,10 @@ use std::time::Instant;
 
 use anyhow::Result;
 use serde::Serialize;
-use thinwire::kernels::cuda::{Buffer, Cuda, Element, Gradient};
+use thinwire::codec::Rounding;
+use thinwire::kernels::cuda::{Buffer, Cuda, Element, FftTrip, Gradient};
 use thinwire::kernels::{Guess, Kernels, List, Walk};
+use thinwire::pipeline::ValuePlan;
 use thinwire::select::{Exact, Importance, Select};
 
 use super::{Arguments, median, selectors};
@@ -96,6 +98,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
         figures.push(timed.figures(&row, gradients[0].element(), (elements, density, floor)));
     }
     figures.push(scatter(&mut cuda, &wide, (density, steps, rate))?);
+    figures.extend(frequencies(&mut cuda, &wide, (warmup, steps, rate))?);
     progress("");
     let device = cuda.device().name().to_owned();
     let outcome = Outcome { device, density, steps, copy_gb_per_s: rate, rows: figures };
@@ -231,6 +234,44 @@ fn scatter(cuda: &mut Cuda, gradients: &[Gradient], (density, steps, rate): (f64
         kept_least: 8 * k,
         kept_most: 8 * k,
     })
+}
+
+/// The method `fft` with its defaults, 15 % of the bins at 10 bits: compress, and decompress the own message.
+fn frequencies(cuda: &mut Cuda, gradients: &[Gradient], (warmup, steps, rate): (usize, usize, f64)) -> Result<Vec<Figures>> {
+    let (elements, density) = (gradients[0].len(), 0.15);
+    let plan = ValuePlan::Covering { bits: 10, mantissa: 5, rounding: Rounding::Truncate };
+    let mut trip = FftTrip::new(cuda, elements)?;
+    let (mut compress, mut decompress, mut both, mut host) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for step in 0..warmup + steps {
+        progress(&format!("fft, step {} of {}", step + 1, warmup + steps));
+        let clock = Instant::now();
+        let times = trip.step(cuda, &gradients[step % gradients.len()], density, &plan)?;
+        if step >= warmup {
+            host.push(clock.elapsed().as_secs_f64() * 1e3);
+            compress.push(times.compress);
+            decompress.push(times.decompress);
+            both.push(times.compress + times.decompress);
+        }
+    }
+    let floor_ms = 12.0 * elements as f64 / rate / 1e6;
+    let figures = |what: &str, device: &[f64]| Figures {
+        what: what.into(),
+        elements,
+        gradient: "f32",
+        device_ms: median(device),
+        // The host's clock covers both, and the copies of the frame.
+        host_ms: median(&host),
+        floor_ms,
+        ratio: median(device) / floor_ms,
+        asked: Exact.quota(elements / 2, density),
+        kept_least: 0,
+        kept_most: 0,
+    };
+    Ok(vec![
+        figures("fft: compress", &compress),
+        figures("fft: decompress", &decompress),
+        figures("fft: both", &both),
+    ])
 }
 
 impl Outcome {

@@ -13,13 +13,13 @@ const LARGEST_PARAMETER: u32 = 31;
 
 /// How a set of indices is going to be coded.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::codec) struct Plan {
+pub(crate) struct Plan {
     /// The Rice parameter: how many low bits are stored as they are.
-    parameter: u32,
+    pub parameter: u32,
     /// Bits in the unary stream.
-    unary_bits: u64,
+    pub unary_bits: u64,
     /// Length of everything in bytes.
-    pub(super) bytes: u64,
+    pub bytes: u64,
 }
 
 /// The parameter that makes `indices` (strictly increasing) shortest, and the length it gives.
@@ -28,8 +28,13 @@ pub(in crate::codec) struct Plan {
 /// saved the time before, and costs a bit each every time), so walking downhill from a good guess finds the
 /// best one; each look at three neighbouring parameters is one pass, and one pass usually is enough.
 pub(super) fn plan(indices: &[u32]) -> Plan {
-    let count = indices.len() as u64;
-    let Some(&last) = indices.last() else {
+    plan_by(indices.len() as u64, indices.last().copied(), |middle| quotient_sums(indices, middle))
+}
+
+/// The same for `count` indices up to `last`, wherever they are: `quotient_sums` gives the sums of all quotients for
+/// a parameter and its two neighbours.
+pub(super) fn plan_by(count: u64, last: Option<u32>, quotient_sums: impl Fn(u32) -> [u64; 3]) -> Plan {
+    let Some(last) = last else {
         return Plan { parameter: 0, unary_bits: 0, bytes: 0 };
     };
     let mean_gap = (u64::from(last) + 1) / count;
@@ -37,7 +42,7 @@ pub(super) fn plan(indices: &[u32]) -> Plan {
     let guess = (mean_gap * 7 / 10).checked_ilog2().unwrap_or(0);
     let mut middle = guess.clamp(1, LARGEST_PARAMETER - 1);
     loop {
-        let quotients = quotient_sums(indices, middle);
+        let quotients = quotient_sums(middle);
         let cost = |i: usize| quotients[i] + count * (u64::from(middle) - 1 + i as u64);
         if cost(0) < cost(1) && middle > 1 {
             middle -= 1;
@@ -152,7 +157,7 @@ pub(super) fn decode(bytes: &[u8], count: usize, universe: u32, out: &mut Vec<u3
 }
 
 /// The parameter, the quotients and the low bits, once their lengths are possible for `count` indices.
-fn split(bytes: &[u8], count: usize, universe: u32) -> Result<(u32, &[u8], &[u8])> {
+pub(super) fn split(bytes: &[u8], count: usize, universe: u32) -> Result<(u32, &[u8], &[u8])> {
     let field = "delta indices";
     let left = bytes.len() as u64;
     let Some((&parameter, streams)) = bytes.split_first() else {

@@ -57,7 +57,7 @@ pub enum IndexChoice {
 
 /// A form with what was worked out about it, so that it is worked out once.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Plan {
+pub(crate) enum Plan {
     All,
     List(u64),
     Delta(delta::Plan),
@@ -80,33 +80,60 @@ impl Plan {
                 format!("strictly increasing indices below {universe}"),
             ));
         }
-        let complete = indices.len() as u64 == u64::from(universe);
-        let list = Self::List(4 * indices.len() as u64);
+        Self::choose(choice, indices.len(), universe, all_allowed, || delta::plan(indices))
+    }
+
+    /// The same for `count` indices that are somewhere else and were checked there. `bits` says in how many of their
+    /// gaps each bit is set, `last` is the last index.
+    pub(crate) fn for_gaps(
+        choice: IndexChoice,
+        (count, last): (usize, u32),
+        bits: &[u64; 32],
+        universe: u32,
+        all_allowed: bool,
+    ) -> Result<Self> {
+        // The quotients are the gaps without their low bits.
+        let sum = |parameter: usize| (parameter..32).map(|bit| bits[bit] << (bit - parameter)).sum();
+        let around = |middle: u32| [0, 1, 2].map(|i| sum(middle as usize - 1 + i));
+        let delta = || delta::plan_by(count as u64, (count > 0).then_some(last), around);
+        Self::choose(choice, count, universe, all_allowed, delta)
+    }
+
+    fn choose(
+        choice: IndexChoice,
+        count: usize,
+        universe: u32,
+        all_allowed: bool,
+        delta: impl FnOnce() -> delta::Plan,
+    ) -> Result<Self> {
+        let complete = count as u64 == u64::from(universe);
+        let list = Self::List(4 * count as u64);
         let bitmap = Self::Bitmap(bitmap::encoded_len(universe));
         Ok(match choice {
             // An empty list is as short as nothing at all, and says that nothing is meant.
-            IndexChoice::Shortest if indices.is_empty() => list,
+            IndexChoice::Shortest if count == 0 => list,
             IndexChoice::Shortest if complete && all_allowed => Self::All,
             IndexChoice::Shortest => {
-                let delta = Self::Delta(delta::plan(indices));
+                let delta = Self::Delta(delta());
                 let shorter = if delta.bytes() < list.bytes() { delta } else { list };
                 if bitmap.bytes() < shorter.bytes() { bitmap } else { shorter }
             }
             IndexChoice::Fixed(IndexForm::All) if complete => Self::All,
             IndexChoice::Fixed(IndexForm::All) => {
-                return Err(bad(
-                    format!("{} indices", indices.len()),
-                    format!("all {universe}, for form all"),
-                ));
+                return Err(Error::BadValues {
+                    form: "index",
+                    found: format!("{count} indices"),
+                    expected: format!("all {universe}, for form all"),
+                });
             }
             IndexChoice::Fixed(IndexForm::List) => list,
-            IndexChoice::Fixed(IndexForm::Delta) => Self::Delta(delta::plan(indices)),
+            IndexChoice::Fixed(IndexForm::Delta) => Self::Delta(delta()),
             IndexChoice::Fixed(IndexForm::Bitmap) => bitmap,
         })
     }
 
     /// The form.
-    pub(super) fn form(&self) -> IndexForm {
+    pub(crate) fn form(&self) -> IndexForm {
         match self {
             Self::All => IndexForm::All,
             Self::List(_) => IndexForm::List,
@@ -116,7 +143,7 @@ impl Plan {
     }
 
     /// The length it will have.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         match self {
             Self::All => 0,
             Self::List(bytes) | Self::Bitmap(bytes) => *bytes,
@@ -229,6 +256,38 @@ pub(super) fn check_lengths(form: IndexForm, bytes: &[u8], count: usize, univers
             Ok(())
         }
     }
+}
+
+/// Where the streams of an index form lie in its bytes, for a decoder that walks them somewhere else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outline {
+    All,
+    List,
+    /// The parameter in the first byte, then so many bytes of quotients, then the low bits.
+    Delta {
+        parameter: u32,
+        unary_bytes: usize,
+    },
+    Bitmap,
+}
+
+/// Checks everything that can be told without walking the indices: lengths, the parameter and the spare bits. What is
+/// left are their order, their number and their bounds.
+pub(crate) fn outline(form: IndexForm, bytes: &[u8], count: usize, universe: u32) -> Result<Outline> {
+    check_lengths(form, bytes, count, universe)?;
+    Ok(match form {
+        IndexForm::All => Outline::All,
+        IndexForm::List => Outline::List,
+        IndexForm::Delta if count == 0 => Outline::Delta { parameter: 0, unary_bytes: 0 },
+        IndexForm::Delta => {
+            let (parameter, unary, _) = delta::split(bytes, count, universe)?;
+            Outline::Delta { parameter, unary_bytes: unary.len() }
+        }
+        IndexForm::Bitmap => {
+            bits::check_extent("index bitmap", bytes, u64::from(universe))?;
+            Outline::Bitmap
+        }
+    })
 }
 
 #[cfg(test)]

@@ -148,6 +148,18 @@ pub fn decode(form: &ValueForm, bytes: &[u8], count: usize, out: &mut Vec<f32>) 
     result.inspect_err(|_| out.clear())
 }
 
+/// Checks what can be told without looking at every value: the length and the spare bits. What is left are codes
+/// that no value has, and values that are not finite.
+pub(crate) fn check_outline(form: &ValueForm, bytes: &[u8], count: usize) -> Result<()> {
+    bits::check_length("values", bytes, encoded_len(form, count) as u64)?;
+    match form {
+        ValueForm::Range(range) => {
+            bits::check_extent("range-float codes", bytes, count as u64 * u64::from(range.bits()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Fails with the position of the first value that is not finite.
 pub(crate) fn finite_or_position(values: &[f32]) -> Result<(), usize> {
     // The largest magnitude, as bits, tells at the speed of memory; the position is looked for only when

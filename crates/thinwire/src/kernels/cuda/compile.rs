@@ -32,6 +32,10 @@ const SOURCES: &[(&str, &str)] = &[
     ("choose", include_str!("source/choose.cu")),
     ("vector", include_str!("source/vector.cu")),
     ("undo", include_str!("source/undo.cu")),
+    ("index_write", include_str!("source/index_write.cu")),
+    ("index_read", include_str!("source/index_read.cu")),
+    ("value", include_str!("source/value.cu")),
+    ("spectrum", include_str!("source/spectrum.cu")),
 ];
 
 impl Program {
@@ -48,10 +52,8 @@ impl Program {
 
     /// Every program there is, with every combination of switches the engine asks for.
     pub fn all() -> Vec<Program> {
-        let mut all: Vec<Program> =
-            SOURCES.iter().filter(|(name, _)| !["walk", "undo"].contains(name)).map(|(name, _)| Program::new(name)).collect();
-        all.extend(super::walk::variants());
-        all
+        let plain = SOURCES.iter().map(|(name, _)| *name).filter(|name| !["walk", "undo"].contains(name));
+        plain.map(Program::new).chain(super::walk::variants()).collect()
     }
 
     fn source(&self) -> String {

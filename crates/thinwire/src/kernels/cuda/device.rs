@@ -42,10 +42,18 @@ unsafe impl Send for Function {}
 /// One kernel's parameters: pointers to values that live until the launch returns.
 macro_rules! launch {
     ($device:expr, $program:expr, $name:literal, $grid:expr, $threads:expr $(, $argument:expr)* $(,)?) => {{
-        $device.launch($program, $name, $grid as u32, $threads as u32, &mut [$( (&raw const *&$argument).cast_mut().cast::<std::ffi::c_void>() ),*])
+        let size = ($grid as u32, $threads as u32);
+        $device.launch($program, $name, size, &mut [$( (&raw const *&$argument).cast_mut().cast::<std::ffi::c_void>() ),*])
     }};
 }
-pub(super) use launch;
+/// The same for a kernel whose blocks wait for each other.
+macro_rules! launch_together {
+    ($device:expr, $program:expr, $name:literal, $grid:expr, $threads:expr $(, $argument:expr)* $(,)?) => {{
+        let size = ($grid as u32, $threads as u32);
+        $device.launch_together($program, $name, size, &mut [$( (&raw const *&$argument).cast_mut().cast::<std::ffi::c_void>() ),*])
+    }};
+}
+pub(super) use {launch, launch_together};
 
 impl Device {
     /// Why no GPU can be used here, if that is so: no driver, no card, a card that is too old, or no NVRTC.
@@ -128,16 +136,39 @@ impl Device {
         unsafe { driver::ctx::set_current(self.context) }.map_err(|error| fault("use the GPU", error))
     }
 
-    /// Launches a kernel on the stream. An empty grid is nothing to do.
-    pub(super) fn launch(&self, program: &Program, name: &'static str, grid: u32, threads: u32, arguments: &mut [*mut c_void]) -> Result<()> {
+    /// Launches a kernel of so many blocks and threads on the stream. An empty grid is nothing to do.
+    pub(super) fn launch(
+        &self,
+        program: &Program,
+        name: &'static str,
+        (grid, threads): (u32, u32),
+        arguments: &mut [*mut c_void],
+    ) -> Result<()> {
         if grid == 0 {
             return Ok(());
         }
         self.bind()?;
-        let function = self.function(program, name)?;
+        let function = self.function(program, name)?.0;
         // SAFETY: the wrappers in this folder pass what the kernel of that name takes; all memory belongs to buffers
         // that outlive the work on this stream (they are freed on it, or after waiting for it).
-        let launched = unsafe { driver::launch_kernel(function.0, (grid, 1, 1), (threads, 1, 1), 0, self.stream, arguments) };
+        let launched =
+            unsafe { driver::launch_kernel(function, (grid, 1, 1), (threads, 1, 1), 0, self.stream, arguments) };
+        launched.map_err(|error| fault(&format!("launch the kernel {name}"), error))
+    }
+
+    /// The same for a kernel whose blocks wait for each other: all of them run at the same time, or none.
+    pub(super) fn launch_together(
+        &self,
+        program: &Program,
+        name: &'static str,
+        (grid, threads): (u32, u32),
+        arguments: &mut [*mut c_void],
+    ) -> Result<()> {
+        self.bind()?;
+        let function = self.function(program, name)?.0;
+        let (grid, threads) = ((grid, 1, 1), (threads, 1, 1));
+        // SAFETY: as above.
+        let launched = unsafe { driver::launch_cooperative_kernel(function, grid, threads, 0, self.stream, arguments) };
         launched.map_err(|error| fault(&format!("launch the kernel {name}"), error))
     }
 

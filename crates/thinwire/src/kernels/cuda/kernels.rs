@@ -2,12 +2,14 @@
 
 use std::ops::Range;
 
-use super::list::DeviceList;
+use super::codec::Run as Place;
+use super::list::{DeviceList, SHORT};
 use super::memory::{Buffer, Element, Gradient, copy, read_from};
+use super::spectrum::Onto;
 use super::walk::Job;
 use super::{Cuda, CudaSpectrum, CudaSurvey, THREADS, launch};
-use crate::codec::{FrameWriter, Section, SectionInput, SectionSize, ValueForm, value};
-use crate::kernels::{Fault, Guess, Kernels, List, Outgoing, Run, Score, Statistics, Vector, Walk};
+use crate::codec::{FrameWriter, Section, SectionSize, ValueForm};
+use crate::kernels::{Fault, Guess, Kernels, List, Outgoing, Run, Score, Spectrum, Statistics, Vector, Walk};
 use crate::pipeline::ValuePlan;
 use crate::transform::FftBlock;
 use crate::{Error, Result};
@@ -106,7 +108,7 @@ impl Kernels for Cuda {
     }
 
     fn spectrum(&mut self, ranges: &[Range<usize>], block: FftBlock) -> Result<CudaSpectrum> {
-        todo!()
+        CudaSpectrum::new(&self.device, ranges, block)
     }
 
     fn elements(gradient: &Gradient) -> usize {
@@ -115,7 +117,9 @@ impl Kernels for Cuda {
 
     fn workspace_bytes(&self) -> usize {
         let host = 4 * (self.indices.capacity() + self.decoded.capacity() + self.staged.slice().len());
-        self.work.bytes() + self.upload.bytes() + self.mean.bytes() + 4 * self.scratch.len() + host + self.bytes.capacity()
+        self.work.bytes() + self.upload.bytes() + self.mean.bytes() + 4 * self.scratch.len() + self.codec.bytes() + host
+            + self.bytes.capacity()
+            + self.message.slice().len()
     }
 
     fn arrive(&mut self, gradient: &Gradient) -> Result<()> {
@@ -210,6 +214,10 @@ impl Kernels for Cuda {
     }
 
     fn energy(&mut self, values: Run<'_, DeviceList<f32>>) -> Result<f64> {
+        if values.range.len() > SHORT {
+            let place = Place::new(values.list.at(values.range.start), values.range.len());
+            return self.codec.sum_of_squares(place);
+        }
         Ok(squares(values.list.host(values.range, &mut self.decoded)?))
     }
 
@@ -225,10 +233,7 @@ impl Kernels for Cuda {
     }
 
     fn form(&mut self, plan: &ValuePlan, values: Run<'_, DeviceList<f32>>) -> Result<ValueForm> {
-        match plan {
-            ValuePlan::Covering { .. } => plan.form(values.list.host(values.range, &mut self.decoded)?),
-            _ => plan.form(&[]),
-        }
+        self.form_of(plan, values)
     }
 
     fn write_section(
@@ -236,27 +241,11 @@ impl Kernels for Cuda {
         section: Outgoing<'_, DeviceList<u32>, DeviceList<f32>>,
         writer: &mut FrameWriter<'_>,
     ) -> Result<SectionSize> {
-        let Outgoing { start, universe, width, positions, values, index, form } = section;
-        let absent = *form == ValueForm::Absent;
-        let values = if absent { &[][..] } else { values.list.host(values.range, &mut self.decoded)? };
-        let mut spare = Vec::new();
-        self.indices.clear();
-        if let Some(Run { list, range }) = &positions {
-            self.indices.extend(list.host(range.clone(), &mut spare)?.iter().map(|position| position - start));
-        }
-        let indices = positions.map(|_| &self.indices[..]);
-        writer.section(&SectionInput { start, universe, width, indices, values, index, form })
+        self.write(section, writer)
     }
 
     fn keep_loss(&mut self, form: &ValueForm, range: Range<usize>, values: &mut DeviceList<f32>) -> Result<()> {
-        let Cuda { bytes, decoded, .. } = self;
-        values.change(range, |values| {
-            bytes.clear();
-            value::encode(form, values, bytes)?;
-            value::decode(form, bytes, values.len(), decoded)?;
-            values.iter_mut().zip(&*decoded).for_each(|(value, decoded)| *value -= decoded);
-            Ok(())
-        })
+        self.lose(form, range, values)
     }
 
     fn clear(&mut self, positions: Run<'_, DeviceList<u32>>, vector: &mut Buffer<f32>) -> Result<()> {
@@ -288,7 +277,7 @@ impl Kernels for Cuda {
     }
 
     fn add_section(&mut self, section: &Section<'_>, factor: f32, mean: &mut Gradient) -> Result<()> {
-        self.add_decoded(section, factor, mean)
+        self.add(section, factor, mean)
     }
 
     fn put(&mut self, sums: &[f32], start: usize, mean: &mut Gradient) -> Result<()> {
@@ -350,7 +339,8 @@ impl Kernels for Cuda {
     }
 
     fn transform(&mut self, vector: &Buffer<f32>, half_input: bool, spectrum: &mut CudaSpectrum) -> Result<()> {
-        todo!()
+        // SAFETY: the vector is as long as its bucket.
+        unsafe { spectrum.forward(vector.address(), half_input) }
     }
 
     fn survey_bins<'a>(
@@ -360,7 +350,9 @@ impl Kernels for Cuda {
         expect: usize,
         guess: &'a mut Guess,
     ) -> Result<CudaSurvey<'a>, Fault> {
-        todo!()
+        let (magnitudes, bins) = (spectrum.magnitudes().address(), [0..spectrum.bins()]);
+        let job = Job::look(magnitudes, 0, score);
+        Ok(CudaSurvey::new(self, job, &bins, expect, guess, Some(spectrum))?)
     }
 
     fn forget_bins(
@@ -370,19 +362,27 @@ impl Kernels for Cuda {
         left: Option<Run<'_, DeviceList<f32>>>,
         residual: &mut Buffer<f32>,
     ) -> Result<()> {
-        todo!()
+        let bins = Place::new(bins.list.at(bins.range.start), bins.range.len());
+        let left = left.map(|left| Place::new(left.list.at(left.range.start), left.range.len()));
+        // What was sent, in the time domain, is what the spectrum was less what is left of it.
+        spectrum.keep_only(bins, left)?;
+        // SAFETY: the residual is as long as its bucket.
+        unsafe { spectrum.inverse(residual.address(), Onto::Subtract) }
     }
 
     fn clear_spectrum(&mut self, spectrum: &mut CudaSpectrum) -> Result<()> {
-        todo!()
+        spectrum.zero();
+        Ok(())
     }
 
     fn add_bins(&mut self, section: &Section<'_>, factor: f32, spectrum: &mut CudaSpectrum) -> Result<()> {
-        todo!()
+        self.add_to_spectrum(section, factor, spectrum)
     }
 
     fn add_spectrum(&mut self, spectrum: &mut CudaSpectrum, mean: &mut Gradient) -> Result<()> {
-        todo!()
+        // The mean is zero there: frequencies are all that the unit's elements get.
+        // SAFETY: the sums are as long as their bucket.
+        unsafe { spectrum.inverse(self.mean.address(mean), Onto::Replace) }
     }
 }
 

@@ -68,11 +68,6 @@ impl<T: Pod> DeviceList<T> {
         self.len += more;
     }
 
-    /// Whether the host should code it.
-    pub(super) fn is_short(&self) -> bool {
-        self.len <= SHORT
-    }
-
     fn grow_mirror(&mut self, len: usize) -> Result<()> {
         if self.mirror.slice().len() < len {
             // Copies into the old one may still be under way.

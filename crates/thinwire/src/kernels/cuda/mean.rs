@@ -7,7 +7,6 @@ use super::device::Device;
 use super::memory::{Buffer, Element, Gradient, copy};
 use super::{Cuda, THREADS, launch};
 use crate::Result;
-use crate::codec::Section;
 
 /// Where the sums are made: in the gradient itself, or beside it.
 #[derive(Debug)]
@@ -37,23 +36,6 @@ impl Cuda {
             self.mean.beside.reserve(mean.len(), 0)?;
         }
         self.device.clear_at(self.mean.address(mean), 4 * mean.len())
-    }
-
-    /// Adds a section that the host has decoded.
-    pub(super) fn add_decoded(&mut self, section: &Section<'_>, factor: f32, mean: &Gradient) -> Result<()> {
-        section.decode(&mut self.indices, &mut self.decoded)?;
-        let start = section.start() as usize;
-        Cuda::check(mean, start + section.universe() as usize)?;
-        let to = self.mean.address(mean) + 4 * start as u64;
-        let what = self.upload.send(&self.decoded)?;
-        let count = self.decoded.len();
-        if self.indices.is_empty() {
-            return self.add_all(what, count, factor, to);
-        }
-        let indices = std::mem::take(&mut self.indices);
-        let positions = self.upload.send(&indices);
-        self.indices = indices;
-        self.scatter_to((positions?, what), count, factor, to)
     }
 
     /// A dense section, by addresses.

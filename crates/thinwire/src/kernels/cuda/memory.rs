@@ -66,14 +66,6 @@ impl<T: Pod> Buffer<T> {
             .map_err(|error| fault("clear memory of the GPU", error))
     }
 
-    /// All bits become one.
-    pub(super) fn fill_ones(&mut self) -> Result<()> {
-        self.device.bind()?;
-        // SAFETY: the buffer's own bytes.
-        unsafe { driver::memset_d8_async(self.address, 0xff, self.len * size_of::<T>(), self.device.stream()) }
-            .map_err(|error| fault("fill memory of the GPU", error))
-    }
-
     /// Elements.
     pub fn len(&self) -> usize {
         self.len
@@ -319,7 +311,7 @@ impl Gradient {
     /// `address` holds `len` such numbers in the memory of the GPU that works on them. From the point `ready` (or of the
     /// engine's stream, without) until the engine hands it back, nobody else touches it.
     pub unsafe fn new(address: u64, len: usize, element: Element, ready: Option<Event>) -> Result<Gradient> {
-        if address % element.width() as u64 != 0 || (address == 0 && len > 0) {
+        if !address.is_multiple_of(element.width() as u64) || (address == 0 && len > 0) {
             return Err(Error::Device {
                 action: "use a gradient on the GPU".into(),
                 reason: format!("its address {address:#x} is not one of {} numbers", element.name()),

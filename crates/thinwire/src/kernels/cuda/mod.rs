@@ -9,14 +9,18 @@
 //! ask nothing before. Kernels are [compiled at run time](Program), and nothing here needs CUDA to build.
 
 mod choose;
+mod codec;
 mod compile;
 mod device;
+mod fft;
 mod kernels;
 mod list;
 mod mean;
 mod memory;
+mod section;
 mod spectrum;
 mod survey;
+mod trip;
 mod upload;
 mod walk;
 
@@ -30,9 +34,11 @@ pub use list::DeviceList;
 pub use memory::{Buffer, Element, Gradient, Pinned};
 pub use spectrum::CudaSpectrum;
 pub use survey::CudaSurvey;
+pub use trip::{FftTrip, TripTimes};
 
 use crate::{Error, Result};
 use choose::Chooser;
+use codec::{Codec, Run};
 use device::launch;
 use mean::Mean;
 use upload::Upload;
@@ -74,6 +80,10 @@ pub struct Cuda {
     bytes: Vec<u8>,
     staged: Pinned<f32>,
     vector: Program,
+    codec: Codec,
+    /// The value bytes of the section that was encoded on the device last.
+    encoded: Option<Run<u8>>,
+    message: Pinned<u8>,
 }
 
 impl Cuda {
@@ -111,6 +121,9 @@ impl Cuda {
             bytes: Vec::new(),
             staged: Pinned::empty(&device),
             vector: Program::new("vector"),
+            codec: Codec::new(&device)?,
+            encoded: None,
+            message: Pinned::empty(&device),
             device,
         })
     }

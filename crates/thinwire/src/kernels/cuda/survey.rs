@@ -6,7 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Cuda;
-use super::choose::Cut;
+use super::choose::{Cut, Rule};
+use super::codec::Run;
 use super::list::DeviceList;
 use super::spectrum::CudaSpectrum;
 use super::walk::{Head, Job, LEAST, Unit};
@@ -161,10 +162,11 @@ impl<'a> CudaSurvey<'a> {
         // Without a guess, or with one that let too many through, nothing was missed.
         self.missed |= self.floor < f32::INFINITY && self.found_so_far().found < k;
         let job = self.job.again();
-        self.cuda.chooser.find_in_all(&job, &self.unit, k.min(self.unit.elements) as u32)?;
-        self.cuda.chooser.fetch_head()?;
-        self.cuda.device.wait()?;
-        let floor = self.cuda.chooser.chosen().lowest.max(LEAST);
+        let Cuda { work, chooser, device, .. } = &mut *self.cuda;
+        chooser.find_in_all(work, &job, &self.unit, k.min(self.unit.elements) as u32)?;
+        work.fetch_head()?;
+        device.wait()?;
+        let floor = work.choice_made().lowest.max(LEAST);
         self.cuda.work.reserve_candidates(room_for(k, self.unit.elements))?;
         self.look_again(floor)
     }
@@ -249,10 +251,11 @@ impl<'a> CudaSurvey<'a> {
             };
             return Ok(scores.iter().copied().min_by(f32::total_cmp).unwrap_or(0.0));
         }
-        self.cuda.chooser.find(&self.cuda.work, k as u32)?;
-        self.cuda.chooser.fetch_head()?;
-        self.cuda.device.wait()?;
-        Ok(self.cuda.chooser.chosen().lowest)
+        let Cuda { work, chooser, device, .. } = &mut *self.cuda;
+        chooser.choose(work, Rule::Top(k as u32), 0, (0, 0))?;
+        work.fetch_head()?;
+        device.wait()?;
+        Ok(work.choice_made().lowest)
     }
 
     /// Ends the selection; see [`Kernels::finish`](crate::kernels::Kernels::finish).
@@ -295,12 +298,8 @@ impl<'a> CudaSurvey<'a> {
         }
         loop {
             let room = k.min(self.unit.elements);
-            self.cuda.chooser.find(&self.cuda.work, k as u32)?;
-            let fetched = self.write(None, room, positions, values)?;
-            self.cuda.chooser.fetch_head()?;
-            if self.head.is_none() {
-                self.cuda.work.fetch_head()?;
-            }
+            let fetched = self.write(Rule::Top(k as u32), room, positions, values)?;
+            self.cuda.work.fetch_head()?;
             self.cuda.device.wait()?;
             if self.head.is_none() {
                 self.take_head()?;
@@ -309,7 +308,7 @@ impl<'a> CudaSurvey<'a> {
                     continue;
                 }
             }
-            let chosen = self.cuda.chooser.chosen();
+            let chosen = self.cuda.work.choice_made();
             // With fewer than asked for, all are kept: the tail is known down to the floor.
             let lowest = if chosen.lowest > 0.0 { chosen.lowest } else { self.floor };
             self.note_known(chosen.kept, lowest);
@@ -326,7 +325,7 @@ impl<'a> CudaSurvey<'a> {
         values: &mut DeviceList<f32>,
     ) -> Result<(), Fault> {
         self.head()?;
-        let fetched = self.write(Some(cut), kept, positions, values)?;
+        let fetched = self.write(Rule::Cut(cut), kept, positions, values)?;
         self.cuda.device.wait()?;
         self.grow(kept, fetched, positions, values);
         Ok(())
@@ -359,7 +358,8 @@ impl<'a> CudaSurvey<'a> {
             None => self.cuda.gather(positions.at(first), in_bucket.len(), self.job.residual, room)?,
             Some(spectrum) => {
                 let room = values.room(2 * in_bucket.len())?;
-                spectrum.gather(positions.at(first), in_bucket.len(), room)?;
+                let (bins, parts) = (Run::new(positions.at(first), named.len()), Run::new(room, 2 * named.len()));
+                spectrum.gather(bins, parts)?;
             }
         }
         let more = in_bucket.len() * if self.spectrum.is_some() { 2 } else { 1 };
@@ -373,7 +373,7 @@ impl<'a> CudaSurvey<'a> {
     /// the host too.
     fn write(
         &mut self,
-        cut: Option<Cut>,
+        rule: Rule,
         room: usize,
         positions: &mut DeviceList<u32>,
         values: &mut DeviceList<f32>,
@@ -382,18 +382,18 @@ impl<'a> CudaSurvey<'a> {
         match self.spectrum {
             None => {
                 let values_to = values.room(room)?;
-                self.cuda.chooser.keep(&self.cuda.work, cut, room as u32, (to, values_to))?;
+                self.cuda.chooser.choose(&self.cuda.work, rule, room as u32, (to, values_to))?;
                 Ok((positions.fetch_ahead(room)?, values.fetch_ahead(room)?))
             }
             Some(spectrum) => {
                 // The magnitudes are not wanted; they go where both parts of the bins go afterwards.
                 let values_to = values.room(2 * room)?;
-                self.cuda.chooser.keep(&self.cuda.work, cut, room as u32, (to, values_to))?;
+                self.cuda.chooser.choose(&self.cuda.work, rule, room as u32, (to, values_to))?;
                 // Fewer than `room` may be kept: bins beyond are whatever was there, and must not be looked up.
-                self.cuda.chooser.fetch_head()?;
+                self.cuda.work.fetch_head()?;
                 self.cuda.device.wait()?;
-                let kept = self.cuda.chooser.chosen().kept.min(room);
-                spectrum.gather(to, kept, values_to)?;
+                let kept = self.cuda.work.choice_made().kept.min(room);
+                spectrum.gather(Run::new(to, kept), Run::new(values_to, 2 * kept))?;
                 Ok((positions.fetch_ahead(room)?, values.fetch_ahead(2 * room)?))
             }
         }

@@ -21,10 +21,12 @@ const WARPS: usize = THREADS / 32;
 /// The smallest score a candidate can have: zeros carry nothing and are never sent.
 pub(super) const LEAST: f32 = f32::from_bits(1);
 
-/// The words of the head that a survey writes and the host reads; in the order of `source/survey.cu`.
-const HEAD: usize = 6;
+/// The words of the head that a survey writes and the host reads, in the order of `source/survey.cu`; behind them those
+/// of a choice.
 const FOUND: usize = 4;
 const NON_FINITE: usize = 5;
+const CHOICE: usize = 6;
+const HEAD: usize = 9;
 
 /// Every walk the engine asks for.
 pub(super) fn variants() -> Vec<Program> {
@@ -163,6 +165,9 @@ pub(super) struct Workspace {
     tile_offsets: Buffer<u32>,
     tile_sums: Buffer<f64>,
     tile_extremes: Buffer<f32>,
+    /// Where the walk notes what is not finite: all ones if nothing.
+    non_finite: Buffer<u64>,
+    ticket: Buffer<u32>,
     head: Buffer<u64>,
     seen: Pinned<u64>,
     pub positions: Buffer<u32>,
@@ -192,6 +197,8 @@ impl Workspace {
             tile_offsets: Buffer::empty(device),
             tile_sums: Buffer::empty(device),
             tile_extremes: Buffer::empty(device),
+            non_finite: Buffer::of(device, &[u64::MAX])?,
+            ticket: Buffer::zeros(device, 1)?,
             head: Buffer::zeros(device, HEAD)?,
             seen: Pinned::new(device, HEAD)?,
             positions: Buffer::empty(device),
@@ -236,7 +243,6 @@ impl Workspace {
         self.tile_offsets.reserve(tiles, 0)?;
         self.tile_sums.reserve(3 * tiles, 0)?;
         self.tile_extremes.reserve(2 * tiles, 0)?;
-        self.head.fill_ones()?;
         let (update, coefficient) = number_of(job.update);
         let (guard, weights) = job.relative();
         let program = program(job.element, update, weights != 0);
@@ -245,17 +251,13 @@ impl Workspace {
             device, &program, "walk", count.div_ceil(2 * WARPS), THREADS,
             job.gradient, job.residual, job.momentum, weights, unit.pieces(), unit.count, job.scale, coefficient,
             guard, job.side(), floor.max(LEAST), self.masks.address(), self.hits.address(), self.sums.address(),
-            self.extremes.address(), self.head.at(NON_FINITE),
+            self.extremes.address(), self.non_finite.address(),
         )?;
         launch!(
-            device, survey, "tiles", tiles.div_ceil(WARPS), THREADS,
+            device, survey, "tiles", tiles.div_ceil(WARPS).max(1), THREADS,
             unit.tile_starts.address(), unit.tiles, self.hits.address(), self.sums.address(), self.extremes.address(),
             self.offsets.address(), self.tile_hits.address(), self.tile_sums.address(), self.tile_extremes.address(),
-        )?;
-        launch!(
-            device, survey, "total", 1, 1024,
-            unit.tiles, self.tile_hits.address(), self.tile_sums.address(), self.tile_extremes.address(),
-            self.tile_offsets.address(), self.head.address(),
+            self.tile_offsets.address(), self.non_finite.address(), self.ticket.address(), self.head.address(),
         )?;
         if floor == f32::INFINITY {
             return Ok(());
@@ -268,7 +270,17 @@ impl Workspace {
         )
     }
 
-    /// Begins to bring the head to the host.
+    /// The address of the head of a choice.
+    pub fn choice(&self) -> u64 {
+        self.head.at(CHOICE)
+    }
+
+    /// What the head of a choice said when it was last fetched and waited for.
+    pub fn chosen(&self) -> &[u64] {
+        &self.seen.slice()[CHOICE..]
+    }
+
+    /// Begins to bring the heads to the host.
     pub fn fetch_head(&mut self) -> Result<()> {
         self.seen.fetch(0..HEAD, self.head.address())
     }

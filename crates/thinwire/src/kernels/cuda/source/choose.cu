@@ -2,7 +2,7 @@
 // position, and so are those that are kept; ties go to the lower position.
 //
 // The k-th best score is found digit by digit (11, 10 and 10 bits): scores are never negative, so their bits order
-// as they do. Whichever block of a pass ends last looks for the digit.
+// as they do.
 struct Piece {
     u32 start, length;
 };
@@ -12,53 +12,43 @@ struct Piece {
 #define NEED 1
 #define KEPT 2
 #define BINS 2048
+#define THREADS 256
+// Candidates that a thread looks at in one go when they are written.
+#define EACH 8
 
 __device__ __forceinline__ u32 shift_of(u32 pass) { return pass == 0 ? 20 : pass == 1 ? 10 : 0; }
 
-// True in all threads of the block that ends last. What all blocks have written before is then to be seen.
-__device__ bool is_last(u32 *ticket) {
-    __shared__ bool last;
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) last = atomicAdd(ticket, 1u) == gridDim.x - 1;
-    __syncthreads();
-    __threadfence();
-    return last;
-}
+// What has been found of the k-th best score: its first digits, and how many of those that share them are to be kept.
+struct Digits {
+    u32 prefix, need;
+};
 
-// Adds a block's own counts to everybody's, and lets the last block find the digit of the k-th best.
-__device__ void end_pass(u32 *own, u32 *bins, u32 *ticket, u64 *head, u32 pass, u32 k) {
+// The next digit, from the counts of all. Every thread of the block gets the answer. With fewer than k in all, that is
+// everything: no digits, and nothing needed.
+__device__ Digits next_digit(const u32 *bins, u32 pass, Digits digits) {
     __shared__ u32 shared[32];
-    __syncthreads();
-    for (u32 bin = threadIdx.x; bin < BINS; bin += blockDim.x)
-        if (own[bin]) atomicAdd(bins + bin, own[bin]);
-    if (!is_last(ticket)) return;
-    u32 each = BINS / blockDim.x, sum = 0, all, need = pass == 0 ? k : (u32)head[NEED];
-    u32 prefix = pass == 0 ? 0 : (u32)head[PREFIX];
+    __shared__ Digits found;
+    u32 sum = 0, all, top = BINS - 1 - threadIdx.x * (BINS / THREADS), own[BINS / THREADS];
+#pragma unroll
+    for (u32 i = 0; i < BINS / THREADS; i++) own[i] = __ldcg(bins + top - i);
+#pragma unroll
+    for (u32 i = 0; i < BINS / THREADS; i++) sum += own[i];
     // From the highest bin down.
-    u32 top = BINS - 1 - threadIdx.x * each;
-    for (u32 i = 0; i < each; i++) sum += __ldcg(bins + top - i);
     u32 above = scan_block(sum, shared, all);
-    __syncthreads();
-    if (all < need) {
-        // Fewer than k: all of them, down to the least score there is.
-        if (threadIdx.x == 0) {
-            head[PREFIX] = 0;
-            head[NEED] = 0;
-        }
-        return;
-    }
-    if (above < need && need <= above + sum) {
-        for (u32 i = 0; i < each; i++) {
-            u32 here = __ldcg(bins + top - i);
-            if (need <= above + here) {
-                head[PREFIX] = prefix | (top - i) << shift_of(pass);
-                head[NEED] = need - above;
-                break;
+    if (threadIdx.x == 0 && all < digits.need) found = Digits{0, 0};
+    if (all >= digits.need && above < digits.need && digits.need <= above + sum) {
+        bool open = true;
+#pragma unroll
+        for (u32 i = 0; i < BINS / THREADS; i++) {
+            if (open && digits.need <= above + own[i]) {
+                found = Digits{digits.prefix | (top - i) << shift_of(pass), digits.need - above};
+                open = false;
             }
-            above += here;
+            above += own[i];
         }
     }
+    __syncthreads();
+    return found;
 }
 
 __device__ __forceinline__ void add_to(u32 *own, u32 bits, u32 pass, u32 prefix) {
@@ -67,32 +57,17 @@ __device__ __forceinline__ void add_to(u32 *own, u32 bits, u32 pass, u32 prefix)
         atomicAdd(own + (bits >> shift & ((1u << width) - 1)), 1u);
 }
 
-// One pass over the candidates.
-extern "C" __global__ void __launch_bounds__(256)
-digits(const float *scores, const u64 *found, u32 capacity, u32 *bins, u32 *ticket, u64 *head, u32 pass, u32 k) {
-    __shared__ u32 own[BINS];
-    for (u32 bin = threadIdx.x; bin < BINS; bin += blockDim.x) own[bin] = 0;
-    __syncthreads();
-    u32 count = min((u32)*found, capacity), prefix = pass == 0 ? 0 : (u32)head[PREFIX];
-    // A choice that has taken everything stays as it is.
-    if (pass == 0 || head[NEED] != 0)
-        for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x)
-            add_to(own, __float_as_uint(scores[i]), pass, prefix);
-    if (pass != 0 && head[NEED] == 0) return;
-    end_pass(own, bins, ticket, head, pass, k);
-}
-
 // One pass over a whole vector, piece by piece: for when too few candidates are at hand.
-extern "C" __global__ void __launch_bounds__(256)
-digits_of_all(const float *values, const float *weights, float guard, u32 side, const Piece *pieces, u32 pieces_count,
+extern "C" __global__ void __launch_bounds__(THREADS)
+digits_of_all(const float *values, const float *weights, float guard, u32 side, const Piece *pieces, u32 count,
               u32 *bins, u32 *ticket, u64 *head, u32 pass, u32 k) {
     __shared__ u32 own[BINS];
-    for (u32 bin = threadIdx.x; bin < BINS; bin += blockDim.x) own[bin] = 0;
+    for (u32 bin = threadIdx.x; bin < BINS; bin += THREADS) own[bin] = 0;
     __syncthreads();
-    u32 prefix = pass == 0 ? 0 : (u32)head[PREFIX];
-    for (u32 number = blockIdx.x; number < pieces_count; number += gridDim.x) {
+    Digits digits = pass == 0 ? Digits{0, k} : Digits{(u32)head[PREFIX], (u32)head[NEED]};
+    for (u32 number = blockIdx.x; number < count; number += gridDim.x) {
         Piece piece = pieces[number];
-        for (u32 i = threadIdx.x; i < piece.length; i += blockDim.x) {
+        for (u32 i = threadIdx.x; i < piece.length; i += THREADS) {
             u64 at = (u64)piece.start + i;
             float value = values[at], score = fabsf(value);
             if (side != 0 && (side == 2) != (__float_as_int(value) < 0)) score = 0;
@@ -100,10 +75,20 @@ digits_of_all(const float *values, const float *weights, float guard, u32 side, 
                 float weight = fabsf(weights[at]);
                 score = score / (weight > guard ? weight : guard);
             }
-            add_to(own, __float_as_uint(score), pass, prefix);
+            add_to(own, __float_as_uint(score), pass, digits.prefix);
         }
     }
-    end_pass(own, bins, ticket, head, pass, k);
+    __syncthreads();
+    for (u32 bin = threadIdx.x; bin < BINS; bin += THREADS)
+        if (own[bin]) atomicAdd(bins + bin, own[bin]);
+    if (!is_last(ticket)) return;
+    digits = next_digit(bins, pass, digits);
+    for (u32 bin = threadIdx.x; bin < BINS; bin += THREADS) bins[bin] = 0;
+    if (threadIdx.x == 0) {
+        head[PREFIX] = digits.prefix;
+        head[NEED] = digits.need;
+        *ticket = 0;
+    }
 }
 
 // What is kept: scores above `upper`; and of those above `lower`, in order of position, the `room` from `first` on.
@@ -112,92 +97,129 @@ struct Cut {
     u32 first, room;
 };
 
-// The exact choice, as a cut: all above the k-th best score, and the first of those that equal it.
-__device__ __forceinline__ Cut resolve(Cut cut, const u64 *head, u32 exact) {
-    if (!exact) return cut;
-    u32 score = (u32)head[PREFIX], need = (u32)head[NEED];
-    if (need == 0) return Cut{0.0f, 0.0f, 0, 0};
-    return Cut{__uint_as_float(score), score == 0 ? 0.0f : __uint_as_float(score - 1), 0, need};
+// Waits until all blocks of a cooperative launch have come as far. `round` counts from one.
+__device__ void meet(u32 *arrived, u32 round) {
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        atomicAdd(arrived, 1u);
+        while (*(volatile u32 *)arrived < round * gridDim.x) {}
+    }
+    __syncthreads();
+    __threadfence();
 }
 
-#define CHUNK 2048
-
-// How many of each chunk are above and in the band; the last block sums them up.
-extern "C" __global__ void __launch_bounds__(256)
-count(const float *scores, const u64 *found, u32 capacity, Cut cut, u32 exact, u32 *chunks_above, u32 *chunks_band,
-      u32 *ticket, u64 *head) {
-    __shared__ u32 shared[32];
-    cut = resolve(cut, head, exact);
-    u32 candidates = min((u32)*found, capacity), chunks = (candidates + CHUNK - 1) / CHUNK;
-    for (u32 chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
-        u32 packed = 0, all;
-        for (u32 i = threadIdx.x; i < CHUNK; i += blockDim.x) {
-            u32 at = chunk * CHUNK + i;
-            if (at >= candidates) break;
-            float score = scores[at];
-            packed += score > cut.upper ? 1 : score > cut.lower ? 1u << 16 : 0;
-        }
-        scan_block(packed, shared, all);
-        if (threadIdx.x == 0) {
-            chunks_above[chunk] = all & 0xffffu;
-            chunks_band[chunk] = all >> 16;
-        }
-    }
-    if (!is_last(ticket)) return;
-    u32 above = 0, band = 0;
-    for (u32 first = 0; first < chunks; first += blockDim.x) {
-        u32 chunk = first + threadIdx.x, all_above, all_band;
-        u32 own_above = chunk < chunks ? __ldcg(chunks_above + chunk) : 0;
-        u32 own_band = chunk < chunks ? __ldcg(chunks_band + chunk) : 0;
-        u32 before_above = scan_block(own_above, shared, all_above);
-        __syncthreads();
-        u32 before_band = scan_block(own_band, shared, all_band);
-        __syncthreads();
-        if (chunk < chunks) {
-            chunks_above[chunk] = above + before_above;
-            chunks_band[chunk] = band + before_band;
-        }
-        above += all_above;
-        band += all_band;
-    }
-    if (threadIdx.x == 0) head[KEPT] = above + (band > cut.first ? min(band - cut.first, cut.room) : 0);
+// The sum over all threads of a block.
+__device__ u32 sum_block(u32 value, u32 *shared) {
+    u32 all;
+    scan_block(value, shared, all);
+    return all;
 }
 
-// Writes what is kept, in order.
-extern "C" __global__ void __launch_bounds__(256)
-keep(const u32 *positions, const float *values, const float *scores, const u64 *found, u32 capacity, Cut cut,
-     u32 exact, const u32 *chunks_above, const u32 *chunks_band, const u64 *head, u32 room, u32 *kept_positions,
-     float *kept_values) {
-    __shared__ u32 shared[32];
-    cut = resolve(cut, head, exact);
-    u32 candidates = min((u32)*found, capacity), chunks = (candidates + CHUNK - 1) / CHUNK;
-    for (u32 chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
-        u32 above = chunks_above[chunk], band = chunks_band[chunk];
-        for (u32 row = 0; row < CHUNK; row += blockDim.x) {
-            u32 at = chunk * CHUNK + row + threadIdx.x, all;
-            float score = at < candidates ? scores[at] : 0.0f;
-            bool is_above = at < candidates && score > cut.upper;
-            bool is_band = at < candidates && !is_above && score > cut.lower;
-            u32 packed = scan_block(is_above ? 1u : is_band ? 1u << 16 : 0u, shared, all);
-            u32 rank = band + (packed >> 16);
-            u32 bands_before = rank > cut.first ? min(rank - cut.first, cut.room) : 0;
-            u32 to = above + (packed & 0xffffu) + bands_before;
-            if ((is_above || (is_band && rank >= cut.first && rank - cut.first < cut.room)) && to < room) {
-                kept_positions[to] = positions[at];
-                kept_values[to] = values[at];
-            }
-            above += all & 0xffffu;
-            band += all >> 16;
+// The whole choice, by blocks that work in step: each has a part of the list. `exact` finds the best k, otherwise the
+// cut says what is kept. `bins` (three times BINS) and `meeting` (two words) are zero before and after.
+extern "C" __global__ void __launch_bounds__(THREADS)
+choose(const u32 *positions, const float *values, const float *scores, const u64 *found, u32 capacity, Cut cut,
+       u32 exact, u32 k, u32 *bins, u32 *meeting, u32 *blocks_above, u32 *blocks_band, u64 *head, u32 room,
+       u32 *kept_positions, float *kept_values) {
+    __shared__ u32 own[BINS], shared[32];
+    u32 candidates = (u32)min(*found, (u64)capacity), round = 0;
+    u32 part = ((candidates + gridDim.x - 1) / gridDim.x + EACH - 1) / EACH * EACH;
+    u32 begin = min(candidates, blockIdx.x * part), end = min(candidates, begin + part);
+    Digits digits = {0, k};
+    if (exact) {
+        for (u32 pass = 0; pass < 3 && digits.need; pass++) {
+            for (u32 bin = threadIdx.x; bin < BINS; bin += THREADS) own[bin] = 0;
             __syncthreads();
+            for (u32 i = begin + threadIdx.x; i < end; i += THREADS)
+                add_to(own, __float_as_uint(scores[i]), pass, digits.prefix);
+            __syncthreads();
+            for (u32 bin = threadIdx.x; bin < BINS; bin += THREADS)
+                if (own[bin]) atomicAdd(bins + pass * BINS + bin, own[bin]);
+            meet(meeting, ++round);
+            digits = next_digit(bins + pass * BINS, pass, digits);
         }
+        // All above the k-th best score, and the first of those that equal it; or everything.
+        float score = __uint_as_float(digits.prefix);
+        cut = digits.need ? Cut{score, digits.prefix ? __uint_as_float(digits.prefix - 1) : 0.0f, 0, digits.need}
+                          : Cut{0.0f, 0.0f, 0, 0};
+    }
+
+    u32 above = 0, band = 0;
+    for (u32 i = begin + threadIdx.x; i < end; i += THREADS) {
+        float score = scores[i];
+        above += score > cut.upper;
+        band += score > cut.lower && !(score > cut.upper);
+    }
+    above = sum_block(above, shared);
+    band = sum_block(band, shared);
+    if (threadIdx.x == 0) {
+        blocks_above[blockIdx.x] = above;
+        blocks_band[blockIdx.x] = band;
+    }
+    meet(meeting, ++round);
+
+    // Those of the blocks before, and of all.
+    u32 before_above = 0, before_band = 0;
+    above = band = 0;
+    for (u32 block = threadIdx.x; block < gridDim.x; block += THREADS) {
+        u32 its_above = __ldcg(blocks_above + block), its_band = __ldcg(blocks_band + block);
+        above += its_above;
+        band += its_band;
+        if (block < blockIdx.x) {
+            before_above += its_above;
+            before_band += its_band;
+        }
+    }
+    before_above = sum_block(before_above, shared);
+    before_band = sum_block(before_band, shared);
+    above = sum_block(above, shared);
+    band = sum_block(band, shared);
+
+    for (u32 first = begin; first < end; first += THREADS * EACH) {
+        u32 at = first + threadIdx.x * EACH, packed = 0, all;
+        float score[EACH];
+#pragma unroll
+        for (u32 i = 0; i < EACH; i++) score[i] = at + i < end ? scores[at + i] : 0.0f;
+#pragma unroll
+        for (u32 i = 0; i < EACH; i++)
+            packed += at + i >= end ? 0 : score[i] > cut.upper ? 1u : score[i] > cut.lower ? 1u << 16 : 0u;
+        u32 before = scan_block(packed, shared, all);
+        u32 rank_above = before_above + (before & 0xffffu), rank_band = before_band + (before >> 16);
+#pragma unroll
+        for (u32 i = 0; i < EACH; i++) {
+            if (at + i >= end) break;
+            bool is_above = score[i] > cut.upper, is_band = !is_above && score[i] > cut.lower;
+            u32 chosen = rank_band > cut.first ? min(rank_band - cut.first, cut.room) : 0;
+            u32 to = rank_above + chosen;
+            if ((is_above || (is_band && rank_band >= cut.first && rank_band - cut.first < cut.room)) && to < room) {
+                kept_positions[to] = positions[at + i];
+                kept_values[to] = values[at + i];
+            }
+            rank_above += is_above;
+            rank_band += is_band;
+        }
+        before_above += all & 0xffffu;
+        before_band += all >> 16;
+    }
+
+    // Zeros for the next choice. Everybody has seen the bins, and left the last meeting when it comes to `meeting`.
+    for (u32 bin = blockIdx.x * THREADS + threadIdx.x; bin < 3 * BINS; bin += gridDim.x * THREADS) bins[bin] = 0;
+    if (threadIdx.x == 0) {
+        if (blockIdx.x == 0) {
+            head[PREFIX] = digits.prefix;
+            head[NEED] = digits.need;
+            head[KEPT] = above + (band > cut.first ? min(band - cut.first, cut.room) : 0);
+        }
+        if (atomicAdd(meeting + 1, 1u) == gridDim.x - 1) meeting[0] = meeting[1] = 0;
     }
 }
 
 // How many scores are above a threshold.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(THREADS)
 count_above(const float *scores, const u64 *found, u32 capacity, float threshold, u32 *result) {
-    u32 candidates = min((u32)*found, capacity), own = 0;
-    for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < candidates; i += gridDim.x * blockDim.x)
+    u32 candidates = (u32)min(*found, (u64)capacity), own = 0;
+    for (u32 i = blockIdx.x * THREADS + threadIdx.x; i < candidates; i += gridDim.x * THREADS)
         own += scores[i] > threshold;
     for (u32 step = 16; step > 0; step /= 2) own += __shfl_xor_sync(FULL, own, step);
     if ((threadIdx.x & 31) == 0 && own) atomicAdd(result, own);

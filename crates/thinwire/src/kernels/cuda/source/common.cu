@@ -55,3 +55,14 @@ __device__ __forceinline__ u32 scan_block(u32 value, u32 *shared, u32 &total) {
     total = all;
     return before + __shfl_sync(FULL, warps_before, warp);
 }
+
+// True in all threads of the block that ends last. What all blocks have written before is then to be seen.
+__device__ __forceinline__ bool is_last(u32 *ticket) {
+    __shared__ bool last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) last = atomicAdd(ticket, 1u) == gridDim.x - 1;
+    __syncthreads();
+    __threadfence();
+    return last;
+}
