@@ -11,6 +11,9 @@ use crate::Result;
 const THREADS: usize = 256;
 const BINS: usize = 2048;
 const PASSES: usize = 3;
+/// Blocks of a choice that surely run at once on a multiprocessor: by their threads, registers and shared memory it
+/// could be eight on the cards of today, and four on the oldest.
+const MOST_BLOCKS: usize = 4;
 /// Words that the blocks of a choice meet by.
 const MEETING: usize = 2;
 
@@ -63,7 +66,7 @@ pub(super) struct Chooser {
 
 impl Chooser {
     pub fn new(device: &Arc<Device>) -> Result<Chooser> {
-        let blocks = device.processors() as usize;
+        let blocks = MOST_BLOCKS * device.processors() as usize;
         Ok(Chooser {
             device: device.clone(),
             program: Program::new("choose"),
@@ -75,9 +78,9 @@ impl Chooser {
         })
     }
 
-    /// Blocks for a list of up to `capacity`: one for each multiprocessor, or fewer, so that each has something to do.
+    /// Blocks for a list of up to `capacity`: so many that each has something to do, and that all of them run at once.
     fn grid(&self, capacity: u32) -> usize {
-        (capacity as usize).div_ceil(1024).clamp(1, self.device.processors() as usize)
+        (capacity as usize).div_ceil(4096).clamp(1, MOST_BLOCKS * self.device.processors() as usize)
     }
 
     /// Finds the `k`-th best score of a whole unit.

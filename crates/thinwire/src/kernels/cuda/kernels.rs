@@ -31,8 +31,9 @@ impl Vector for Buffer<f32> {
     }
 
     fn take_end(&mut self, start: usize) -> Result<Vec<f32>> {
-        // Memory of the GPU is given back as a whole.
-        self.read(start..self.len())
+        let end = self.read(start..self.len())?;
+        self.truncate(start);
+        Ok(end)
     }
 }
 

@@ -106,6 +106,11 @@ impl<T: Pod> Buffer<T> {
         Ok(values)
     }
 
+    /// Elements from `len` on count no longer. Their memory is given back with the rest.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
     /// Copies another buffer of the same length, in the order of the stream.
     pub fn copy_from(&mut self, other: &Buffer<T>) -> Result<()> {
         assert_eq!(self.len, other.len, "buffers of one length");

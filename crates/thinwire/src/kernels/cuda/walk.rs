@@ -9,7 +9,7 @@ use super::memory::{Buffer, Element, Pinned};
 use crate::Result;
 use crate::kernels::{NonFinite, Score, Statistics, Update};
 
-/// Elements that sixteen lanes walk: as the CPU's, so that sums are made in the same order.
+/// Elements that a warp walks: as many as the CPU before it adds up its lanes, so that sums are made in the same order.
 const PIECE: usize = 4096;
 /// Elements whose sums are made before those of the next are begun: as the CPU's.
 const TILE: usize = 1 << 18;
@@ -156,7 +156,7 @@ impl Job {
 pub(super) struct Workspace {
     device: Arc<Device>,
     survey: Program,
-    masks: Buffer<u16>,
+    masks: Buffer<u32>,
     hits: Buffer<u32>,
     offsets: Buffer<u32>,
     sums: Buffer<f64>,
@@ -210,7 +210,7 @@ impl Workspace {
     /// Bytes held.
     pub fn bytes(&self) -> usize {
         let lists = 12 * self.positions.len();
-        let pieces = 2 * self.masks.len() + 4 * (self.hits.len() + self.offsets.len() + self.extremes.len()) + 8 * self.sums.len();
+        let pieces = 4 * (self.masks.len() + self.hits.len() + self.offsets.len() + self.extremes.len()) + 8 * self.sums.len();
         lists + pieces + 4 * (self.tile_hits.len() + self.tile_offsets.len() + self.tile_extremes.len()) + 8 * self.tile_sums.len()
     }
 
@@ -234,7 +234,7 @@ impl Workspace {
     /// Walks, measures and, unless the floor is infinite, collects from `floor` on. Nothing is waited for.
     pub fn walk(&mut self, job: &Job, unit: &Unit, floor: f32) -> Result<()> {
         let (count, tiles) = (unit.count as usize, unit.tiles as usize);
-        self.masks.reserve(PIECE / LANES * count, 0)?;
+        self.masks.reserve(PIECE / 32 * count, 0)?;
         self.hits.reserve(count, 0)?;
         self.offsets.reserve(count, 0)?;
         self.sums.reserve(3 * count, 0)?;
@@ -248,7 +248,7 @@ impl Workspace {
         let program = program(job.element, update, weights != 0);
         let (capacity, Workspace { device, survey, .. }) = (self.capacity(), &*self);
         launch!(
-            device, &program, "walk", count.div_ceil(2 * WARPS), THREADS,
+            device, &program, "walk", count.div_ceil(WARPS), THREADS,
             job.gradient, job.residual, job.momentum, weights, unit.pieces(), unit.count, job.scale, coefficient,
             guard, job.side(), floor.max(LEAST), self.masks.address(), self.hits.address(), self.sums.address(),
             self.extremes.address(), self.non_finite.address(),

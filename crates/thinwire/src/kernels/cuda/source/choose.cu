@@ -51,10 +51,16 @@ __device__ Digits next_digit(const u32 *bins, u32 pass, Digits digits) {
     return found;
 }
 
+// Counts a score, if it has the digits found so far. In the first pass most fall into a few bins: those of a warp are
+// counted together.
 __device__ __forceinline__ void add_to(u32 *own, u32 bits, u32 pass, u32 prefix) {
     u32 shift = shift_of(pass), width = pass == 0 ? 11 : 10;
-    if (pass == 0 || bits >> (shift + width) == prefix >> (shift + width))
+    if (pass == 0) {
+        u32 bin = bits >> shift, alike = __match_any_sync(__activemask(), bin);
+        if (__ffs(alike) - 1 == (threadIdx.x & 31)) atomicAdd(own + bin, (u32)__popc(alike));
+    } else if (bits >> (shift + width) == prefix >> (shift + width)) {
         atomicAdd(own + (bits >> shift & ((1u << width) - 1)), 1u);
+    }
 }
 
 // One pass over a whole vector, piece by piece: for when too few candidates are at hand.
@@ -131,8 +137,16 @@ choose(const u32 *positions, const float *values, const float *scores, const u64
         for (u32 pass = 0; pass < 3 && digits.need; pass++) {
             for (u32 bin = threadIdx.x; bin < BINS; bin += THREADS) own[bin] = 0;
             __syncthreads();
-            for (u32 i = begin + threadIdx.x; i < end; i += THREADS)
-                add_to(own, __float_as_uint(scores[i]), pass, digits.prefix);
+            u32 i = begin + threadIdx.x;
+            for (; i + 3 * THREADS < end; i += 4 * THREADS) {
+                // Four are under way before the first is looked at.
+                u32 bits[4];
+#pragma unroll
+                for (u32 j = 0; j < 4; j++) bits[j] = __float_as_uint(__ldcg(scores + i + j * THREADS));
+#pragma unroll
+                for (u32 j = 0; j < 4; j++) add_to(own, bits[j], pass, digits.prefix);
+            }
+            for (; i < end; i += THREADS) add_to(own, __float_as_uint(scores[i]), pass, digits.prefix);
             __syncthreads();
             for (u32 bin = threadIdx.x; bin < BINS; bin += THREADS)
                 if (own[bin]) atomicAdd(bins + pass * BINS + bin, own[bin]);
@@ -146,8 +160,9 @@ choose(const u32 *positions, const float *values, const float *scores, const u64
     }
 
     u32 above = 0, band = 0;
+#pragma unroll 4
     for (u32 i = begin + threadIdx.x; i < end; i += THREADS) {
-        float score = scores[i];
+        float score = __ldcg(scores + i);
         above += score > cut.upper;
         band += score > cut.lower && !(score > cut.upper);
     }

@@ -110,24 +110,22 @@ tiles(const u32 *tile_starts, u32 count, const u32 *hits, const double *sums, co
 
 // A warp for each piece: its marked elements go to their place in the list.
 extern "C" __global__ void collect(const Piece *pieces, u32 count, const u32 *piece_tiles, const u32 *tile_offsets,
-                                   const u32 *offsets, const u32 *hits, const u16 *masks, const float *values,
+                                   const u32 *offsets, const u32 *hits, const u32 *masks, const float *values,
                                    const float *weights, float guard, u32 capacity, u32 *positions,
                                    float *candidates, float *scores) {
     u32 lane = threadIdx.x & 31, number = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
     if (number >= count) return;
     // All that is needed is asked for before any of it is looked at.
-    uint4 bits = ((const uint4 *)(masks + (u64)number * 256))[lane];
+    uint4 bits = ((const uint4 *)(masks + (u64)number * 128))[lane];
     Piece piece = pieces[number];
     u32 start = tile_offsets[piece_tiles[number]] + offsets[number];
     if (hits[number] == 0) return;
-    u32 rows = (piece.length + 15) >> 4;
+    u32 rows = (piece.length + 31) >> 5;
     u32 words[4] = {bits.x, bits.y, bits.z, bits.w};
     u32 own = 0;
     for (u32 word = 0; word < 4; word++) {
         // Rows beyond the piece hold whatever was there before.
-        u32 row = lane * 8 + word * 2;
-        if (row >= rows) words[word] = 0;
-        else if (row + 1 >= rows) words[word] &= 0xffffu;
+        if (lane * 4 + word >= rows) words[word] = 0;
         own += __popc(words[word]);
     }
     u32 all, to = scan_warp(own, all) + start;

@@ -5,8 +5,9 @@
 //   UPDATE    KEEP (look at the gradient, change nothing), ADD, REPLACE, HEAVY_BALL or NESTEROV
 //   RELATIVE  1 to rank by |u| / max(|w|, guard), 0 by |u|
 //
-// Sixteen lanes walk a piece of up to 4096 elements row by row, as the CPU's vector registers do, so that every sum
-// is made in the same order and comes out the same, bit for bit. Two pieces share a warp.
+// A warp walks a piece of up to 4096 elements, 32 at a time. Sums are made as the CPU's vector registers of sixteen
+// lanes make them, so that they come out the same, bit for bit: the lower lanes of the warp add their own element, and
+// then that of the upper ones.
 #define KEEP 0
 #define ADD 1
 #define REPLACE 2
@@ -47,27 +48,25 @@ __device__ __noinline__ void report(u64 *non_finite, u64 position, float own, fl
 }
 
 #ifndef LEAST_BLOCKS
-#define LEAST_BLOCKS 4
+#define LEAST_BLOCKS 5
 #endif
 
 extern "C" __global__ void __launch_bounds__(256, LEAST_BLOCKS)
 walk(const Number *gradient, float *residual, float *momentum, const float *weights, const Piece *pieces, u32 count,
-     float scale, float coefficient, float guard, u32 side, float floor_score, u16 *masks, u32 *hits, double *sums,
+     float scale, float coefficient, float guard, u32 side, float floor_score, u32 *masks, u32 *hits, double *sums,
      float *extremes, u64 *non_finite) {
-    u32 lane = threadIdx.x & 31, half = lane >> 4, column = lane & 15;
-    u32 number = (blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5)) * 2 + half;
-    bool there = number < count;
-    Piece piece = there ? pieces[number] : Piece{0, 0};
-    int own_rows = (piece.length + 15) >> 4;
-    int rows = max(own_rows, __shfl_xor_sync(FULL, own_rows, 16));
+    u32 lane = threadIdx.x & 31, number = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
+    if (number >= count) return;
+    Piece piece = pieces[number];
+    int rows = (piece.length + 31) >> 5;
     // The vectors from this lane's first element on, and how many elements are left there.
-    u64 start = (u64)piece.start + column;
-    int left = (int)piece.length - (int)column;
+    u64 start = (u64)piece.start + lane;
+    int left = (int)piece.length - (int)lane;
     gradient += start;
     residual += start;
     momentum += start;
     weights += start;
-    masks += (u64)number * 256 + column;
+    masks += (u64)number * 128 + lane;
 
     float sum = 0, magnitudes = 0, squares = 0, highest = 0, lowest = 0;
     u32 marked = 0;
@@ -85,22 +84,22 @@ walk(const Number *gradient, float *residual, float *momentum, const float *weig
 #endif
 #pragma unroll
         for (int row = 0; row < ROWS; row++) {
-            bool inside = row * 16 < left;
-            g[row] = inside ? load(gradient + row * 16) : 0.0f;
+            bool inside = row * 32 < left;
+            g[row] = inside ? load(gradient + row * 32) : 0.0f;
 #if HAS_RESIDUAL
-            r[row] = inside ? __ldcs(residual + row * 16) : 0.0f;
+            r[row] = inside ? __ldcs(residual + row * 32) : 0.0f;
 #endif
 #if HAS_MOMENTUM
-            m[row] = inside ? __ldcs(momentum + row * 16) : 0.0f;
+            m[row] = inside ? __ldcs(momentum + row * 32) : 0.0f;
 #endif
 #if RELATIVE
-            w[row] = inside ? __ldcs(weights + row * 16) : 1.0f;
+            w[row] = inside ? __ldcs(weights + row * 32) : 1.0f;
 #endif
         }
         u32 word = 0;
 #pragma unroll
         for (int row = 0; row < ROWS; row++) {
-            bool inside = row * 16 < left;
+            bool inside = row * 32 < left;
 #if UPDATE == KEEP
             float value = g[row];
 #elif UPDATE == ADD
@@ -116,9 +115,13 @@ walk(const Number *gradient, float *residual, float *momentum, const float *weig
             float value = r[row] + (moment + own);
 #endif
             float magnitude = fabsf(value);
+            float upper = __shfl_down_sync(FULL, value, 16);
             sum += value;
+            sum += upper;
             magnitudes += magnitude;
+            magnitudes += fabsf(upper);
             squares += value * value;
+            squares += upper * upper;
             highest = fmaxf(highest, value);
             lowest = fminf(lowest, value);
 #if RELATIVE
@@ -130,40 +133,39 @@ walk(const Number *gradient, float *residual, float *momentum, const float *weig
             bool finite = magnitude < INFINITE;
             bool right_side = side == 0 || (side == 2) == (__float_as_int(value) < 0);
             u32 ballot = __ballot_sync(FULL, finite && !(score < floor_score) && right_side);
-            if (column == row) word = ballot;
-            marked += __popc(half ? ballot >> 16 : ballot & 0xffffu);
-            if (!finite) report(non_finite, start + (u64)(first + row) * 16, g[row], value);
+            if (lane == row) word = ballot;
+            marked += __popc(ballot);
+            if (!finite) report(non_finite, start + (u64)(first + row) * 32, g[row], value);
 #if UPDATE != KEEP
             if (finite && inside) {
-                __stcs(residual + row * 16, value);
+                __stcs(residual + row * 32, value);
 #if HAS_MOMENTUM
-                __stcs(momentum + row * 16, moment);
+                __stcs(momentum + row * 32, moment);
 #endif
             }
 #endif
         }
-        if (column < ROWS && first + (int)column < own_rows) masks[first] = (u16)(word >> (16 * half));
-        gradient += ROWS * 16;
-        residual += ROWS * 16;
-        momentum += ROWS * 16;
-        weights += ROWS * 16;
-        left -= ROWS * 16;
+        if (lane < ROWS && first + (int)lane < rows) masks[first] = word;
+        gradient += ROWS * 32;
+        residual += ROWS * 32;
+        momentum += ROWS * 32;
+        weights += ROWS * 32;
+        left -= ROWS * 32;
     }
 
-    // From here on in 64 bits: the lanes of a piece one after the other.
+    // From here on in 64 bits: one lane after the other.
     double total = 0, total_magnitudes = 0, total_squares = 0;
 #pragma unroll 4
     for (u32 other = 0; other < 16; other++) {
-        u32 from = half * 16 + other;
-        total += (double)__shfl_sync(FULL, sum, from);
-        total_magnitudes += (double)__shfl_sync(FULL, magnitudes, from);
-        total_squares += (double)__shfl_sync(FULL, squares, from);
+        total += (double)__shfl_sync(FULL, sum, other);
+        total_magnitudes += (double)__shfl_sync(FULL, magnitudes, other);
+        total_squares += (double)__shfl_sync(FULL, squares, other);
     }
-    for (u32 step = 8; step > 0; step /= 2) {
+    for (u32 step = 16; step > 0; step /= 2) {
         highest = fmaxf(highest, __shfl_xor_sync(FULL, highest, step));
         lowest = fminf(lowest, __shfl_xor_sync(FULL, lowest, step));
     }
-    if (there && column == 0) {
+    if (lane == 0) {
         hits[number] = marked;
         sums[3 * (u64)number] = total;
         sums[3 * (u64)number + 1] = total_magnitudes;
