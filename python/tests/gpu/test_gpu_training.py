@@ -239,7 +239,7 @@ def hooks_while_busy(rank: int, method: str, with_scaler: bool) -> "tuple[float,
 @pytest.mark.parametrize("method, with_scaler", [("topk", False), ("iwp", False), ("redsync", True)])
 def test_only_the_last_hook_waits(method: str, with_scaler: bool) -> None:
     for first, last, buckets in run(2, hooks_while_busy, method, with_scaler):
-        assert buckets > 2 and first < 0.2 < last, (first, last, buckets)
+        assert buckets > 1 and first < 0.2 < last, (first, last, buckets)
 
 
 def on_another_stream(rank: int) -> bool:

@@ -14,6 +14,8 @@ const PASSES: usize = 3;
 /// Blocks of a choice that surely run at once on a multiprocessor: by their threads, registers and shared memory it
 /// could be eight on the cards of today, and four on the oldest.
 const MOST_BLOCKS: usize = 4;
+/// Candidates up to which one block chooses faster than many.
+const ALONE: usize = 60_000;
 /// Words that the blocks of a choice meet by.
 const MEETING: usize = 2;
 
@@ -97,15 +99,24 @@ impl Chooser {
         Ok(())
     }
 
-    /// Chooses, and writes what is kept to the given addresses, at most `room` of it.
-    pub fn choose(&mut self, work: &Workspace, rule: Rule, room: u32, (positions, values): (u64, u64)) -> Result<()> {
+    /// Chooses among about `expected` candidates, and writes what is kept to the given addresses, at most `room` of it.
+    pub fn choose(
+        &mut self,
+        work: &Workspace,
+        expected: usize,
+        rule: Rule,
+        room: u32,
+        (positions, values): (u64, u64),
+    ) -> Result<()> {
         let capacity = work.capacity();
         let (cut, exact, k) = match rule {
             Rule::Top(k) => (Cut::above(0.0), 1u32, k),
             Rule::Cut(cut) => (cut, 0u32, 0),
         };
+        // One block alone has its bins at hand and waits for nobody; beyond this many it takes longer all the same.
+        let (grid, threads) = if expected <= ALONE { (1, 4 * THREADS) } else { (self.grid(capacity), THREADS) };
         launch_together!(
-            self.device, &self.program, "choose", self.grid(capacity), THREADS,
+            self.device, &self.program, "choose", grid, threads,
             work.positions.address(), work.values.address(), work.scores.address(), work.found(), capacity, cut, exact,
             k, self.bins.address(), self.bins.at(PASSES * BINS), self.blocks_above.address(),
             self.blocks_band.address(), work.choice(), room, positions, values,

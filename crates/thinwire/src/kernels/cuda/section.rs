@@ -108,12 +108,9 @@ impl Cuda {
             return self.codec.decode(section);
         }
         section.decode(&mut self.indices, &mut self.decoded)?;
-        let values = Place::new(self.upload.send(&self.decoded)?, self.decoded.len());
-        let indices = match self.indices.is_empty() {
-            true => None,
-            false => Some(Place::new(self.upload.send(&self.indices)?, self.indices.len())),
-        };
-        Ok(codec::Decoded { indices, values })
+        let (values, indices) = self.upload.send_both(&self.decoded, &self.indices)?;
+        let indices = (!self.indices.is_empty()).then(|| Place::new(indices, self.indices.len()));
+        Ok(codec::Decoded { indices, values: Place::new(values, self.decoded.len()) })
     }
 
     pub(super) fn add(&mut self, section: &Section<'_>, factor: f32, mean: &Gradient) -> Result<()> {

@@ -252,7 +252,7 @@ impl<'a> CudaSurvey<'a> {
             return Ok(scores.iter().copied().min_by(f32::total_cmp).unwrap_or(0.0));
         }
         let Cuda { work, chooser, device, .. } = &mut *self.cuda;
-        chooser.choose(work, Rule::Top(k as u32), 0, (0, 0))?;
+        chooser.choose(work, found, Rule::Top(k as u32), 0, (0, 0))?;
         work.fetch_head()?;
         device.wait()?;
         Ok(work.choice_made().lowest)
@@ -379,16 +379,17 @@ impl<'a> CudaSurvey<'a> {
         values: &mut DeviceList<f32>,
     ) -> Result<(bool, bool), Fault> {
         let to = positions.room(room)?;
+        let expected = self.head.map_or(2 * self.expect, |head| head.found);
         match self.spectrum {
             None => {
                 let values_to = values.room(room)?;
-                self.cuda.chooser.choose(&self.cuda.work, rule, room as u32, (to, values_to))?;
+                self.cuda.chooser.choose(&self.cuda.work, expected, rule, room as u32, (to, values_to))?;
                 Ok((positions.fetch_ahead(room)?, values.fetch_ahead(room)?))
             }
             Some(spectrum) => {
                 // The magnitudes are not wanted; they go where both parts of the bins go afterwards.
                 let values_to = values.room(2 * room)?;
-                self.cuda.chooser.choose(&self.cuda.work, rule, room as u32, (to, values_to))?;
+                self.cuda.chooser.choose(&self.cuda.work, expected, rule, room as u32, (to, values_to))?;
                 // Fewer than `room` may be kept: bins beyond are whatever was there, and must not be looked up.
                 self.cuda.work.fetch_head()?;
                 self.cuda.device.wait()?;

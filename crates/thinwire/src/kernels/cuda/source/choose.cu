@@ -12,7 +12,6 @@ struct Piece {
 #define NEED 1
 #define KEPT 2
 #define BINS 2048
-#define THREADS 256
 // Candidates that a thread looks at in one go when they are written.
 #define EACH 8
 
@@ -25,55 +24,51 @@ struct Digits {
 
 // The next digit, from the counts of all. Every thread of the block gets the answer. With fewer than k in all, that is
 // everything: no digits, and nothing needed.
-__device__ Digits next_digit(const u32 *bins, u32 pass, Digits digits) {
+__device__ Digits next_digit(const volatile u32 *bins, u32 pass, Digits digits) {
     __shared__ u32 shared[32];
     __shared__ Digits found;
-    u32 sum = 0, all, top = BINS - 1 - threadIdx.x * (BINS / THREADS), own[BINS / THREADS];
-#pragma unroll
-    for (u32 i = 0; i < BINS / THREADS; i++) own[i] = __ldcg(bins + top - i);
-#pragma unroll
-    for (u32 i = 0; i < BINS / THREADS; i++) sum += own[i];
+    u32 each = BINS / blockDim.x, sum = 0, all, top = BINS - 1 - threadIdx.x * each;
     // From the highest bin down.
+    for (u32 i = 0; i < each; i++) sum += bins[top - i];
     u32 above = scan_block(sum, shared, all);
     if (threadIdx.x == 0 && all < digits.need) found = Digits{0, 0};
     if (all >= digits.need && above < digits.need && digits.need <= above + sum) {
-        bool open = true;
-#pragma unroll
-        for (u32 i = 0; i < BINS / THREADS; i++) {
-            if (open && digits.need <= above + own[i]) {
+        for (u32 i = 0; i < each; i++) {
+            u32 here = bins[top - i];
+            if (digits.need <= above + here) {
                 found = Digits{digits.prefix | (top - i) << shift_of(pass), digits.need - above};
-                open = false;
+                break;
             }
-            above += own[i];
+            above += here;
         }
     }
     __syncthreads();
     return found;
 }
 
-// Counts a score, if it has the digits found so far. In the first pass most fall into a few bins: those of a warp are
-// counted together.
-__device__ __forceinline__ void add_to(u32 *own, u32 bits, u32 pass, u32 prefix) {
+// Counts a score, if it has the digits found so far. In the first pass over candidates most fall into a few bins: with
+// `together` those of a warp are counted as one.
+__device__ __forceinline__ void add_to(u32 *own, u32 bits, u32 pass, u32 prefix, bool together) {
     u32 shift = shift_of(pass), width = pass == 0 ? 11 : 10;
-    if (pass == 0) {
+    if (pass == 0 && together) {
         u32 bin = bits >> shift, alike = __match_any_sync(__activemask(), bin);
         if (__ffs(alike) - 1 == (threadIdx.x & 31)) atomicAdd(own + bin, (u32)__popc(alike));
-    } else if (bits >> (shift + width) == prefix >> (shift + width)) {
+    } else if (pass == 0 || bits >> (shift + width) == prefix >> (shift + width)) {
         atomicAdd(own + (bits >> shift & ((1u << width) - 1)), 1u);
     }
 }
 
 // One pass over a whole vector, piece by piece: for when too few candidates are at hand.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(256)
 digits_of_all(const float *values, const float *weights, float guard, u32 side, const Piece *pieces, u32 count,
               u32 *bins, u32 *ticket, u64 *head, u32 pass, u32 k) {
     __shared__ u32 own[BINS];
-    for (u32 bin = threadIdx.x; bin < BINS; bin += THREADS) own[bin] = 0;
+    for (u32 bin = threadIdx.x; bin < BINS; bin += 256) own[bin] = 0;
     __syncthreads();
     Digits digits = pass == 0 ? Digits{0, k} : Digits{(u32)head[PREFIX], (u32)head[NEED]};
     for (u32 number = blockIdx.x; number < count; number += gridDim.x) {
         Piece piece = pieces[number];
-        for (u32 i = threadIdx.x; i < piece.length; i += THREADS) {
+        for (u32 i = threadIdx.x; i < piece.length; i += 256) {
             u64 at = (u64)piece.start + i;
             float value = values[at], score = fabsf(value);
             if (side != 0 && (side == 2) != (__float_as_int(value) < 0)) score = 0;
@@ -81,15 +76,15 @@ digits_of_all(const float *values, const float *weights, float guard, u32 side, 
                 float weight = fabsf(weights[at]);
                 score = score / (weight > guard ? weight : guard);
             }
-            add_to(own, __float_as_uint(score), pass, digits.prefix);
+            add_to(own, __float_as_uint(score), pass, digits.prefix, false);
         }
     }
     __syncthreads();
-    for (u32 bin = threadIdx.x; bin < BINS; bin += THREADS)
+    for (u32 bin = threadIdx.x; bin < BINS; bin += 256)
         if (own[bin]) atomicAdd(bins + bin, own[bin]);
     if (!is_last(ticket)) return;
     digits = next_digit(bins, pass, digits);
-    for (u32 bin = threadIdx.x; bin < BINS; bin += THREADS) bins[bin] = 0;
+    for (u32 bin = threadIdx.x; bin < BINS; bin += 256) bins[bin] = 0;
     if (threadIdx.x == 0) {
         head[PREFIX] = digits.prefix;
         head[NEED] = digits.need;
@@ -105,6 +100,7 @@ struct Cut {
 
 // Waits until all blocks of a cooperative launch have come as far. `round` counts from one.
 __device__ void meet(u32 *arrived, u32 round) {
+    if (gridDim.x == 1) return __syncthreads();
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -122,9 +118,10 @@ __device__ u32 sum_block(u32 value, u32 *shared) {
     return all;
 }
 
-// The whole choice, by blocks that work in step: each has a part of the list. `exact` finds the best k, otherwise the
+// The whole choice, by blocks that work in step: each has a part of the list. A short list is for one large block, which
+// has nobody to wait for. `exact` finds the best k, otherwise the
 // cut says what is kept. `bins` (three times BINS) and `meeting` (two words) are zero before and after.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(1024)
 choose(const u32 *positions, const float *values, const float *scores, const u64 *found, u32 capacity, Cut cut,
        u32 exact, u32 k, u32 *bins, u32 *meeting, u32 *blocks_above, u32 *blocks_band, u64 *head, u32 room,
        u32 *kept_positions, float *kept_values) {
@@ -133,22 +130,27 @@ choose(const u32 *positions, const float *values, const float *scores, const u64
     u32 part = ((candidates + gridDim.x - 1) / gridDim.x + EACH - 1) / EACH * EACH;
     u32 begin = min(candidates, blockIdx.x * part), end = min(candidates, begin + part);
     Digits digits = {0, k};
+    bool alone = gridDim.x == 1;
     if (exact) {
         for (u32 pass = 0; pass < 3 && digits.need; pass++) {
-            for (u32 bin = threadIdx.x; bin < BINS; bin += THREADS) own[bin] = 0;
+            for (u32 bin = threadIdx.x; bin < BINS; bin += blockDim.x) own[bin] = 0;
             __syncthreads();
             u32 i = begin + threadIdx.x;
-            for (; i + 3 * THREADS < end; i += 4 * THREADS) {
+            for (; i + 3 * blockDim.x < end; i += 4 * blockDim.x) {
                 // Four are under way before the first is looked at.
                 u32 bits[4];
 #pragma unroll
-                for (u32 j = 0; j < 4; j++) bits[j] = __float_as_uint(__ldcg(scores + i + j * THREADS));
+                for (u32 j = 0; j < 4; j++) bits[j] = __float_as_uint(__ldcg(scores + i + j * blockDim.x));
 #pragma unroll
-                for (u32 j = 0; j < 4; j++) add_to(own, bits[j], pass, digits.prefix);
+                for (u32 j = 0; j < 4; j++) add_to(own, bits[j], pass, digits.prefix, true);
             }
-            for (; i < end; i += THREADS) add_to(own, __float_as_uint(scores[i]), pass, digits.prefix);
+            for (; i < end; i += blockDim.x) add_to(own, __float_as_uint(scores[i]), pass, digits.prefix, true);
             __syncthreads();
-            for (u32 bin = threadIdx.x; bin < BINS; bin += THREADS)
+            if (alone) {
+                digits = next_digit(own, pass, digits);
+                continue;
+            }
+            for (u32 bin = threadIdx.x; bin < BINS; bin += blockDim.x)
                 if (own[bin]) atomicAdd(bins + pass * BINS + bin, own[bin]);
             meet(meeting, ++round);
             digits = next_digit(bins + pass * BINS, pass, digits);
@@ -161,7 +163,7 @@ choose(const u32 *positions, const float *values, const float *scores, const u64
 
     u32 above = 0, band = 0;
 #pragma unroll 4
-    for (u32 i = begin + threadIdx.x; i < end; i += THREADS) {
+    for (u32 i = begin + threadIdx.x; i < end; i += blockDim.x) {
         float score = __ldcg(scores + i);
         above += score > cut.upper;
         band += score > cut.lower && !(score > cut.upper);
@@ -177,7 +179,7 @@ choose(const u32 *positions, const float *values, const float *scores, const u64
     // Those of the blocks before, and of all.
     u32 before_above = 0, before_band = 0;
     above = band = 0;
-    for (u32 block = threadIdx.x; block < gridDim.x; block += THREADS) {
+    for (u32 block = threadIdx.x; block < gridDim.x; block += blockDim.x) {
         u32 its_above = __ldcg(blocks_above + block), its_band = __ldcg(blocks_band + block);
         above += its_above;
         band += its_band;
@@ -191,7 +193,7 @@ choose(const u32 *positions, const float *values, const float *scores, const u64
     above = sum_block(above, shared);
     band = sum_block(band, shared);
 
-    for (u32 first = begin; first < end; first += THREADS * EACH) {
+    for (u32 first = begin; first < end; first += blockDim.x * EACH) {
         u32 at = first + threadIdx.x * EACH, packed = 0, all;
         float score[EACH];
 #pragma unroll
@@ -219,22 +221,23 @@ choose(const u32 *positions, const float *values, const float *scores, const u64
     }
 
     // Zeros for the next choice. Everybody has seen the bins, and left the last meeting when it comes to `meeting`.
-    for (u32 bin = blockIdx.x * THREADS + threadIdx.x; bin < 3 * BINS; bin += gridDim.x * THREADS) bins[bin] = 0;
+    if (!alone)
+        for (u32 bin = blockIdx.x * blockDim.x + threadIdx.x; bin < 3 * BINS; bin += gridDim.x * blockDim.x) bins[bin] = 0;
     if (threadIdx.x == 0) {
         if (blockIdx.x == 0) {
             head[PREFIX] = digits.prefix;
             head[NEED] = digits.need;
             head[KEPT] = above + (band > cut.first ? min(band - cut.first, cut.room) : 0);
         }
-        if (atomicAdd(meeting + 1, 1u) == gridDim.x - 1) meeting[0] = meeting[1] = 0;
+        if (!alone && atomicAdd(meeting + 1, 1u) == gridDim.x - 1) meeting[0] = meeting[1] = 0;
     }
 }
 
 // How many scores are above a threshold.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(256)
 count_above(const float *scores, const u64 *found, u32 capacity, float threshold, u32 *result) {
     u32 candidates = (u32)min(*found, (u64)capacity), own = 0;
-    for (u32 i = blockIdx.x * THREADS + threadIdx.x; i < candidates; i += gridDim.x * THREADS)
+    for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < candidates; i += gridDim.x * blockDim.x)
         own += scores[i] > threshold;
     for (u32 step = 16; step > 0; step /= 2) own += __shfl_xor_sync(FULL, own, step);
     if ((threadIdx.x & 31) == 0 && own) atomicAdd(result, own);

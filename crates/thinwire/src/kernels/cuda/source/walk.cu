@@ -19,7 +19,7 @@
 
 // Rows that are read before the first of them is used: keeps the memory busy.
 #ifndef ROWS
-#define ROWS 8
+#define ROWS 16
 #endif
 
 struct Piece {
@@ -48,7 +48,7 @@ __device__ __noinline__ void report(u64 *non_finite, u64 position, float own, fl
 }
 
 #ifndef LEAST_BLOCKS
-#define LEAST_BLOCKS 5
+#define LEAST_BLOCKS 4
 #endif
 
 extern "C" __global__ void __launch_bounds__(256, LEAST_BLOCKS)
