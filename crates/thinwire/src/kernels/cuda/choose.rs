@@ -14,8 +14,6 @@ const PASSES: usize = 3;
 /// Blocks of a choice that surely run at once on a multiprocessor: by their threads, registers and shared memory it
 /// could be eight on the cards of today, and four on the oldest.
 const MOST_BLOCKS: usize = 4;
-/// Candidates up to which one block chooses faster than many.
-const ALONE: usize = 60_000;
 /// Words that the blocks of a choice meet by.
 const MEETING: usize = 2;
 
@@ -60,8 +58,7 @@ pub(super) struct Chooser {
     program: Program,
     /// The bins of each pass, and behind them what the blocks meet by. All zero between two choices.
     bins: Buffer<u32>,
-    blocks_above: Buffer<u32>,
-    blocks_band: Buffer<u32>,
+    of_blocks: Buffer<[u32; 2]>,
     counted: Buffer<u32>,
     count: Pinned<u32>,
 }
@@ -73,16 +70,18 @@ impl Chooser {
             device: device.clone(),
             program: Program::new("choose"),
             bins: Buffer::zeros(device, PASSES * BINS + MEETING)?,
-            blocks_above: Buffer::new(device, blocks)?,
-            blocks_band: Buffer::new(device, blocks)?,
+            of_blocks: Buffer::new(device, blocks)?,
             counted: Buffer::zeros(device, 1)?,
             count: Pinned::new(device, 1)?,
         })
     }
 
-    /// Blocks for a list of up to `capacity`: so many that each has something to do, and that all of them run at once.
-    fn grid(&self, capacity: u32) -> usize {
-        (capacity as usize).div_ceil(4096).clamp(1, MOST_BLOCKS * self.device.processors() as usize)
+    /// Blocks for a list of about so many: each has something to do, and all of them run at once. As long as one for each
+    /// multiprocessor will do, more would only wait longer for each other.
+    fn grid(&self, candidates: usize) -> usize {
+        let processors = self.device.processors() as usize;
+        let few = candidates.div_ceil(512).clamp(1, processors);
+        candidates.div_ceil(8192).clamp(few, MOST_BLOCKS * processors)
     }
 
     /// Finds the `k`-th best score of a whole unit.
@@ -113,13 +112,11 @@ impl Chooser {
             Rule::Top(k) => (Cut::above(0.0), 1u32, k),
             Rule::Cut(cut) => (cut, 0u32, 0),
         };
-        // One block alone has its bins at hand and waits for nobody; beyond this many it takes longer all the same.
-        let (grid, threads) = if expected <= ALONE { (1, 4 * THREADS) } else { (self.grid(capacity), THREADS) };
         launch_together!(
-            self.device, &self.program, "choose", grid, threads,
+            self.device, &self.program, "choose", self.grid(expected), THREADS,
             work.positions.address(), work.values.address(), work.scores.address(), work.found(), capacity, cut, exact,
-            k, self.bins.address(), self.bins.at(PASSES * BINS), self.blocks_above.address(),
-            self.blocks_band.address(), work.choice(), room, positions, values,
+            k, self.bins.address(), self.bins.at(PASSES * BINS), self.of_blocks.address(), work.choice(), room, positions,
+            values,
         )
     }
 
@@ -128,7 +125,7 @@ impl Chooser {
         self.counted.clear()?;
         let capacity = work.capacity();
         launch!(
-            self.device, &self.program, "count_above", self.grid(capacity), THREADS,
+            self.device, &self.program, "count_above", self.grid(capacity as usize), THREADS,
             work.scores.address(), work.found(), capacity, threshold, self.counted.address(),
         )?;
         self.count.fetch(0..1, self.counted.address())?;

@@ -12,8 +12,8 @@ struct Piece {
 #define NEED 1
 #define KEPT 2
 #define BINS 2048
-// Candidates that a thread looks at in one go when they are written.
-#define EACH 8
+#define THREADS 256
+#define WARPS (THREADS / 32)
 
 __device__ __forceinline__ u32 shift_of(u32 pass) { return pass == 0 ? 20 : pass == 1 ? 10 : 0; }
 
@@ -24,22 +24,26 @@ struct Digits {
 
 // The next digit, from the counts of all. Every thread of the block gets the answer. With fewer than k in all, that is
 // everything: no digits, and nothing needed.
-__device__ Digits next_digit(const volatile u32 *bins, u32 pass, Digits digits) {
+__device__ Digits next_digit(const u32 *bins, u32 pass, Digits digits) {
     __shared__ u32 shared[32];
     __shared__ Digits found;
-    u32 each = BINS / blockDim.x, sum = 0, all, top = BINS - 1 - threadIdx.x * each;
+    u32 sum = 0, all, top = BINS - 1 - threadIdx.x * (BINS / THREADS), own[BINS / THREADS];
+#pragma unroll
+    for (u32 i = 0; i < BINS / THREADS; i++) own[i] = __ldcg(bins + top - i);
+#pragma unroll
+    for (u32 i = 0; i < BINS / THREADS; i++) sum += own[i];
     // From the highest bin down.
-    for (u32 i = 0; i < each; i++) sum += bins[top - i];
     u32 above = scan_block(sum, shared, all);
     if (threadIdx.x == 0 && all < digits.need) found = Digits{0, 0};
     if (all >= digits.need && above < digits.need && digits.need <= above + sum) {
-        for (u32 i = 0; i < each; i++) {
-            u32 here = bins[top - i];
-            if (digits.need <= above + here) {
+        bool open = true;
+#pragma unroll
+        for (u32 i = 0; i < BINS / THREADS; i++) {
+            if (open && digits.need <= above + own[i]) {
                 found = Digits{digits.prefix | (top - i) << shift_of(pass), digits.need - above};
-                break;
+                open = false;
             }
-            above += here;
+            above += own[i];
         }
     }
     __syncthreads();
@@ -59,16 +63,16 @@ __device__ __forceinline__ void add_to(u32 *own, u32 bits, u32 pass, u32 prefix,
 }
 
 // One pass over a whole vector, piece by piece: for when too few candidates are at hand.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(THREADS)
 digits_of_all(const float *values, const float *weights, float guard, u32 side, const Piece *pieces, u32 count,
               u32 *bins, u32 *ticket, u64 *head, u32 pass, u32 k) {
     __shared__ u32 own[BINS];
-    for (u32 bin = threadIdx.x; bin < BINS; bin += 256) own[bin] = 0;
+    for (u32 bin = threadIdx.x; bin < BINS; bin += THREADS) own[bin] = 0;
     __syncthreads();
     Digits digits = pass == 0 ? Digits{0, k} : Digits{(u32)head[PREFIX], (u32)head[NEED]};
     for (u32 number = blockIdx.x; number < count; number += gridDim.x) {
         Piece piece = pieces[number];
-        for (u32 i = threadIdx.x; i < piece.length; i += 256) {
+        for (u32 i = threadIdx.x; i < piece.length; i += THREADS) {
             u64 at = (u64)piece.start + i;
             float value = values[at], score = fabsf(value);
             if (side != 0 && (side == 2) != (__float_as_int(value) < 0)) score = 0;
@@ -80,11 +84,11 @@ digits_of_all(const float *values, const float *weights, float guard, u32 side, 
         }
     }
     __syncthreads();
-    for (u32 bin = threadIdx.x; bin < BINS; bin += 256)
+    for (u32 bin = threadIdx.x; bin < BINS; bin += THREADS)
         if (own[bin]) atomicAdd(bins + bin, own[bin]);
     if (!is_last(ticket)) return;
     digits = next_digit(bins, pass, digits);
-    for (u32 bin = threadIdx.x; bin < BINS; bin += 256) bins[bin] = 0;
+    for (u32 bin = threadIdx.x; bin < BINS; bin += THREADS) bins[bin] = 0;
     if (threadIdx.x == 0) {
         head[PREFIX] = digits.prefix;
         head[NEED] = digits.need;
@@ -100,7 +104,6 @@ struct Cut {
 
 // Waits until all blocks of a cooperative launch have come as far. `round` counts from one.
 __device__ void meet(u32 *arrived, u32 round) {
-    if (gridDim.x == 1) return __syncthreads();
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -111,46 +114,48 @@ __device__ void meet(u32 *arrived, u32 round) {
     __threadfence();
 }
 
-// The sum over all threads of a block.
-__device__ u32 sum_block(u32 value, u32 *shared) {
-    u32 all;
-    scan_block(value, shared, all);
-    return all;
+// How many are above, and how many in the band.
+struct Counts {
+    u32 above, band;
+};
+
+// The sum over all lanes of a warp.
+__device__ __forceinline__ u32 sum_warp(u32 value) {
+    for (u32 step = 16; step > 0; step /= 2) value += __shfl_xor_sync(FULL, value, step);
+    return value;
 }
 
-// The whole choice, by blocks that work in step: each has a part of the list. A short list is for one large block, which
-// has nobody to wait for. `exact` finds the best k, otherwise the
-// cut says what is kept. `bins` (three times BINS) and `meeting` (two words) are zero before and after.
-extern "C" __global__ void __launch_bounds__(1024)
+// The whole choice, by blocks that work in step: each has a part of the list, and each of its warps a part of that.
+// `exact` finds the best k, otherwise the cut says what is kept. `bins` (three times BINS) and `meeting` (two words)
+// are zero before and after.
+extern "C" __global__ void __launch_bounds__(THREADS)
 choose(const u32 *positions, const float *values, const float *scores, const u64 *found, u32 capacity, Cut cut,
-       u32 exact, u32 k, u32 *bins, u32 *meeting, u32 *blocks_above, u32 *blocks_band, u64 *head, u32 room,
-       u32 *kept_positions, float *kept_values) {
-    __shared__ u32 own[BINS], shared[32];
-    u32 candidates = (u32)min(*found, (u64)capacity), round = 0;
-    u32 part = ((candidates + gridDim.x - 1) / gridDim.x + EACH - 1) / EACH * EACH;
-    u32 begin = min(candidates, blockIdx.x * part), end = min(candidates, begin + part);
+       u32 exact, u32 k, u32 *bins, u32 *meeting, Counts *of_blocks, u64 *head, u32 room, u32 *kept_positions,
+       float *kept_values) {
+    __shared__ u32 own[BINS];
+    __shared__ Counts of_warps[WARPS], before_block, of_all;
+    u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, round = 0;
+    u32 candidates = (u32)min(*found, (u64)capacity);
+    // Whole rows of 32 for each warp.
+    u32 warps = gridDim.x * WARPS, part = ((candidates + 31) / 32 + warps - 1) / warps * 32;
+    u32 begin = min(candidates, (blockIdx.x * WARPS + warp) * part), end = min(candidates, begin + part);
     Digits digits = {0, k};
-    bool alone = gridDim.x == 1;
     if (exact) {
         for (u32 pass = 0; pass < 3 && digits.need; pass++) {
-            for (u32 bin = threadIdx.x; bin < BINS; bin += blockDim.x) own[bin] = 0;
+            for (u32 bin = threadIdx.x; bin < BINS; bin += THREADS) own[bin] = 0;
             __syncthreads();
-            u32 i = begin + threadIdx.x;
-            for (; i + 3 * blockDim.x < end; i += 4 * blockDim.x) {
+            u32 i = begin + lane;
+            for (; i + 96 < end; i += 128) {
                 // Four are under way before the first is looked at.
                 u32 bits[4];
 #pragma unroll
-                for (u32 j = 0; j < 4; j++) bits[j] = __float_as_uint(__ldcg(scores + i + j * blockDim.x));
+                for (u32 j = 0; j < 4; j++) bits[j] = __float_as_uint(__ldcg(scores + i + 32 * j));
 #pragma unroll
                 for (u32 j = 0; j < 4; j++) add_to(own, bits[j], pass, digits.prefix, true);
             }
-            for (; i < end; i += blockDim.x) add_to(own, __float_as_uint(scores[i]), pass, digits.prefix, true);
+            for (; i < end; i += 32) add_to(own, __float_as_uint(scores[i]), pass, digits.prefix, true);
             __syncthreads();
-            if (alone) {
-                digits = next_digit(own, pass, digits);
-                continue;
-            }
-            for (u32 bin = threadIdx.x; bin < BINS; bin += blockDim.x)
+            for (u32 bin = threadIdx.x; bin < BINS; bin += THREADS)
                 if (own[bin]) atomicAdd(bins + pass * BINS + bin, own[bin]);
             meet(meeting, ++round);
             digits = next_digit(bins + pass * BINS, pass, digits);
@@ -161,83 +166,86 @@ choose(const u32 *positions, const float *values, const float *scores, const u64
                           : Cut{0.0f, 0.0f, 0, 0};
     }
 
-    u32 above = 0, band = 0;
+    Counts mine = {0, 0};
 #pragma unroll 4
-    for (u32 i = begin + threadIdx.x; i < end; i += blockDim.x) {
+    for (u32 i = begin + lane; i < end; i += 32) {
         float score = __ldcg(scores + i);
-        above += score > cut.upper;
-        band += score > cut.lower && !(score > cut.upper);
+        mine.above += score > cut.upper;
+        mine.band += score > cut.lower && !(score > cut.upper);
     }
-    above = sum_block(above, shared);
-    band = sum_block(band, shared);
+    mine = Counts{sum_warp(mine.above), sum_warp(mine.band)};
+    if (lane == 0) of_warps[warp] = mine;
+    __syncthreads();
     if (threadIdx.x == 0) {
-        blocks_above[blockIdx.x] = above;
-        blocks_band[blockIdx.x] = band;
+        Counts block = {0, 0};
+        for (u32 other = 0; other < WARPS; other++) {
+            block.above += of_warps[other].above;
+            block.band += of_warps[other].band;
+        }
+        of_blocks[blockIdx.x] = block;
     }
     meet(meeting, ++round);
 
-    // Those of the blocks before, and of all.
-    u32 before_above = 0, before_band = 0;
-    above = band = 0;
-    for (u32 block = threadIdx.x; block < gridDim.x; block += blockDim.x) {
-        u32 its_above = __ldcg(blocks_above + block), its_band = __ldcg(blocks_band + block);
-        above += its_above;
-        band += its_band;
-        if (block < blockIdx.x) {
-            before_above += its_above;
-            before_band += its_band;
+    // Those of the blocks before, and of all: the first warp adds them up.
+    if (warp == 0) {
+        Counts before = {0, 0}, all = {0, 0};
+        for (u32 block = lane; block < gridDim.x; block += 32) {
+            Counts its = {__ldcg(&of_blocks[block].above), __ldcg(&of_blocks[block].band)};
+            all.above += its.above;
+            all.band += its.band;
+            if (block < blockIdx.x) {
+                before.above += its.above;
+                before.band += its.band;
+            }
+        }
+        before = Counts{sum_warp(before.above), sum_warp(before.band)};
+        all = Counts{sum_warp(all.above), sum_warp(all.band)};
+        if (lane == 0) {
+            before_block = before;
+            of_all = all;
         }
     }
-    before_above = sum_block(before_above, shared);
-    before_band = sum_block(before_band, shared);
-    above = sum_block(above, shared);
-    band = sum_block(band, shared);
-
-    for (u32 first = begin; first < end; first += blockDim.x * EACH) {
-        u32 at = first + threadIdx.x * EACH, packed = 0, all;
-        float score[EACH];
-#pragma unroll
-        for (u32 i = 0; i < EACH; i++) score[i] = at + i < end ? scores[at + i] : 0.0f;
-#pragma unroll
-        for (u32 i = 0; i < EACH; i++)
-            packed += at + i >= end ? 0 : score[i] > cut.upper ? 1u : score[i] > cut.lower ? 1u << 16 : 0u;
-        u32 before = scan_block(packed, shared, all);
-        u32 rank_above = before_above + (before & 0xffffu), rank_band = before_band + (before >> 16);
-#pragma unroll
-        for (u32 i = 0; i < EACH; i++) {
-            if (at + i >= end) break;
-            bool is_above = score[i] > cut.upper, is_band = !is_above && score[i] > cut.lower;
-            u32 chosen = rank_band > cut.first ? min(rank_band - cut.first, cut.room) : 0;
-            u32 to = rank_above + chosen;
-            if ((is_above || (is_band && rank_band >= cut.first && rank_band - cut.first < cut.room)) && to < room) {
-                kept_positions[to] = positions[at + i];
-                kept_values[to] = values[at + i];
-            }
-            rank_above += is_above;
-            rank_band += is_band;
+    __syncthreads();
+    Counts rank = before_block;
+    for (u32 other = 0; other < warp; other++) {
+        rank.above += of_warps[other].above;
+        rank.band += of_warps[other].band;
+    }
+    u32 lower_lanes = (1u << lane) - 1;
+    for (u32 first = begin; first < end; first += 32) {
+        u32 at = first + lane;
+        float score = at < end ? scores[at] : 0.0f;
+        bool is_above = at < end && score > cut.upper, is_band = at < end && !is_above && score > cut.lower;
+        u32 above = __ballot_sync(FULL, is_above), band = __ballot_sync(FULL, is_band);
+        u32 band_rank = rank.band + __popc(band & lower_lanes);
+        u32 chosen = band_rank > cut.first ? min(band_rank - cut.first, cut.room) : 0;
+        u32 to = rank.above + __popc(above & lower_lanes) + chosen;
+        bool is_kept = is_above || (is_band && band_rank >= cut.first && band_rank - cut.first < cut.room);
+        if (is_kept && to < room) {
+            kept_positions[to] = positions[at];
+            kept_values[to] = values[at];
         }
-        before_above += all & 0xffffu;
-        before_band += all >> 16;
+        rank.above += __popc(above);
+        rank.band += __popc(band);
     }
 
     // Zeros for the next choice. Everybody has seen the bins, and left the last meeting when it comes to `meeting`.
-    if (!alone)
-        for (u32 bin = blockIdx.x * blockDim.x + threadIdx.x; bin < 3 * BINS; bin += gridDim.x * blockDim.x) bins[bin] = 0;
+    for (u32 bin = blockIdx.x * THREADS + threadIdx.x; bin < 3 * BINS; bin += gridDim.x * THREADS) bins[bin] = 0;
     if (threadIdx.x == 0) {
         if (blockIdx.x == 0) {
             head[PREFIX] = digits.prefix;
             head[NEED] = digits.need;
-            head[KEPT] = above + (band > cut.first ? min(band - cut.first, cut.room) : 0);
+            head[KEPT] = of_all.above + (of_all.band > cut.first ? min(of_all.band - cut.first, cut.room) : 0);
         }
-        if (!alone && atomicAdd(meeting + 1, 1u) == gridDim.x - 1) meeting[0] = meeting[1] = 0;
+        if (atomicAdd(meeting + 1, 1u) == gridDim.x - 1) meeting[0] = meeting[1] = 0;
     }
 }
 
 // How many scores are above a threshold.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(THREADS)
 count_above(const float *scores, const u64 *found, u32 capacity, float threshold, u32 *result) {
     u32 candidates = (u32)min(*found, (u64)capacity), own = 0;
-    for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < candidates; i += gridDim.x * blockDim.x)
+    for (u32 i = blockIdx.x * THREADS + threadIdx.x; i < candidates; i += gridDim.x * THREADS)
         own += scores[i] > threshold;
     for (u32 step = 16; step > 0; step /= 2) own += __shfl_xor_sync(FULL, own, step);
     if ((threadIdx.x & 31) == 0 && own) atomicAdd(result, own);

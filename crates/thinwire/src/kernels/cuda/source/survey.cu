@@ -108,6 +108,22 @@ tiles(const u32 *tile_starts, u32 count, const u32 *hits, const double *sums, co
     if (is_last(ticket)) total(count, tile_hits, tile_sums, tile_extremes, tile_offsets, non_finite, ticket, head);
 }
 
+// One candidate.
+__device__ __forceinline__ void write(u32 to, u32 at, const float *values, const float *weights, float guard,
+                                      u32 *positions, float *candidates, float *scores) {
+    float value = values[at], score = fabsf(value);
+    if (weights) {
+        float weight = fabsf(weights[at]);
+        score = score / (weight > guard ? weight : guard);
+    }
+    positions[to] = at;
+    candidates[to] = value;
+    scores[to] = score;
+}
+
+// Marked elements of a piece from which on most rows have one.
+#define DENSE 64
+
 // A warp for each piece: its marked elements go to their place in the list.
 extern "C" __global__ void collect(const Piece *pieces, u32 count, const u32 *piece_tiles, const u32 *tile_offsets,
                                    const u32 *offsets, const u32 *hits, const u32 *masks, const float *values,
@@ -128,19 +144,24 @@ extern "C" __global__ void collect(const Piece *pieces, u32 count, const u32 *pi
         if (lane * 4 + word >= rows) words[word] = 0;
         own += __popc(words[word]);
     }
+    if (hits[number] > DENSE) {
+        // Row by row: what a warp reads and writes then lies side by side.
+        for (u32 row = 0; row < rows; row++) {
+            u32 word = __shfl_sync(FULL, words[row & 3], row >> 2);
+            if (word >> lane & 1) {
+                u32 to = start + __popc(word & ((1u << lane) - 1)), at = piece.start + row * 32 + lane;
+                if (to < capacity) write(to, at, values, weights, guard, positions, candidates, scores);
+            }
+            start += __popc(word);
+        }
+        return;
+    }
     u32 all, to = scan_warp(own, all) + start;
     for (u32 word = 0; word < 4; word++) {
         for (u32 left = words[word]; left != 0; left &= left - 1, to++) {
             if (to >= capacity) return;
             u32 at = piece.start + lane * 128 + word * 32 + __ffs(left) - 1;
-            float value = values[at], score = fabsf(value);
-            if (weights) {
-                float weight = fabsf(weights[at]);
-                score = score / (weight > guard ? weight : guard);
-            }
-            positions[to] = at;
-            candidates[to] = value;
-            scores[to] = score;
+            write(to, at, values, weights, guard, positions, candidates, scores);
         }
     }
 }
