@@ -25,9 +25,9 @@ struct Figures {
     elements: usize,
     /// What the gradient is made of.
     gradient: &'static str,
-    /// On the device's clock, from the first kernel to the last; the message is then in host memory.
+    /// On the device's clock: the selection, until it stands in the device's memory, and the clearing of the residual.
     device_ms: f64,
-    /// On the host's clock, with the wait.
+    /// On the host's clock: the same, the copy of the message to host memory, and all waits.
     host_ms: f64,
     /// Reading gradient and residual and writing the residual once, at the rate of a plain copy.
     floor_ms: f64,
@@ -65,6 +65,7 @@ struct Timed {
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let &Arguments { elements, density, steps, warmup, json, .. } = arguments;
     let mut cuda = Cuda::new(0)?;
+    cuda.time_selections();
     let source = Gradients::new(elements, std::thread::available_parallelism().map_or(1, |n| n.get()));
     let mut host = vec![0.0f32; elements];
     source.weights(&mut host);
@@ -157,12 +158,17 @@ impl Row {
             self.selector.select(&mut survey, k, step as u64);
             self.selector.commit();
             Cuda::finish(survey, &mut positions, &mut values)?;
+            // Where the host has chosen (random-k), the end of its choice is the end.
+            let finished = cuda.device().stamp()?;
+            let chosen = cuda.chosen_at().unwrap_or(finished);
+            let clearing = cuda.device().stamp()?;
             cuda.clear(positions.all(), &mut self.residual)?;
             let ended = cuda.device().stamp()?;
             cuda.complete()?;
             let host = clock.elapsed().as_secs_f64() * 1e3;
             if step >= warmup {
-                timed.device.push(cuda.device().milliseconds(&begun, &ended)? as f64);
+                let between = |from, to| cuda.device().milliseconds(from, to).map(f64::from);
+                timed.device.push(between(&begun, &chosen)? + between(&clearing, &ended)?);
                 timed.host.push(host);
                 timed.kept.push(positions.len());
             }
@@ -291,8 +297,9 @@ impl Outcome {
         };
         format!(
             "{}, {} elements, density {}, median of {} steps; a plain copy moves {:.0} GB/s\n\n{}\n\
-             device   on the GPU's clock, until the message is in host memory and the residual is cleared there\n\
-             host     the same on the host's clock\n\
+             device   on the GPU's clock: until the selection stands in its memory, and clearing the residual there\n\
+             host     on the host's clock, with the copy of the message to host memory and all waits; for fft also of \
+             the frame, to the host and back\n\
              floor    gradient and residual read and the residual written once (for the scatter-add: the sum written \
              once), at the rate of a plain copy\n",
             self.device,

@@ -84,6 +84,9 @@ pub struct Cuda {
     /// The value bytes of the section that was encoded on the device last.
     encoded: Option<Run<u8>>,
     message: Pinned<u8>,
+    /// Whether benchmarks want to know when selections end, and when the last one did.
+    timed: bool,
+    chosen: Option<Event>,
 }
 
 impl Cuda {
@@ -124,6 +127,8 @@ impl Cuda {
             codec: Codec::new(&device)?,
             encoded: None,
             message: Pinned::empty(&device),
+            timed: false,
+            chosen: None,
             device,
         })
     }
@@ -131,6 +136,16 @@ impl Cuda {
     /// The GPU.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
+    }
+
+    /// For benchmarks: from now on [`chosen_at`](Cuda::chosen_at) tells where on the device's clock a selection ended.
+    pub fn time_selections(&mut self) {
+        self.timed = true;
+    }
+
+    /// The point at which what was selected last stood in the device's memory, before it was copied to the host.
+    pub fn chosen_at(&mut self) -> Option<Event> {
+        self.chosen.take()
     }
 
     /// The tables of a unit, made the first time.

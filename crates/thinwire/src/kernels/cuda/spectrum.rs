@@ -25,8 +25,6 @@ const EACH_BLOCK: usize = 1024;
 /// What becomes of a value when its element comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Onto {
-    /// The element is added to it.
-    Add = 0,
     /// The element is subtracted from it.
     Subtract = 1,
     /// The element takes its place. Costs a third of the others where the unit is one range.
@@ -274,8 +272,9 @@ impl CudaSpectrum {
             };
         }
         if tail_size > 0 {
-            // There is one, so that the stride does not matter.
-            let shape = Shape { direction, size: tail_size, batch: 1, stride: tail_size + 2 };
+            // In the place of the bins there is room for two more, which cuFFT may use; elsewhere there is not.
+            let stride = if tail == tail_bins { tail_size + 2 } else { tail_size };
+            let shape = Shape { direction, size: tail_size, batch: 1, stride };
             // SAFETY: as the caller promises.
             unsafe { self.transforms.run(shape, tail, tail_bins)? };
         }

@@ -384,6 +384,9 @@ impl<'a> CudaSurvey<'a> {
             None => {
                 let values_to = values.room(room)?;
                 self.cuda.chooser.choose(&self.cuda.work, expected, rule, room as u32, (to, values_to))?;
+                if self.cuda.timed {
+                    self.cuda.chosen = Some(self.cuda.device.stamp()?);
+                }
                 Ok((positions.fetch_ahead(room)?, values.fetch_ahead(room)?))
             }
             Some(spectrum) => {

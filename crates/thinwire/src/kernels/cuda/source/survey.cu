@@ -108,21 +108,17 @@ tiles(const u32 *tile_starts, u32 count, const u32 *hits, const double *sums, co
     if (is_last(ticket)) total(count, tile_hits, tile_sums, tile_extremes, tile_offsets, non_finite, ticket, head);
 }
 
-// One candidate.
-__device__ __forceinline__ void write(u32 to, u32 at, const float *values, const float *weights, float guard,
-                                      u32 *positions, float *candidates, float *scores) {
-    float value = values[at], score = fabsf(value);
-    if (weights) {
-        float weight = fabsf(weights[at]);
-        score = score / (weight > guard ? weight : guard);
-    }
+// One candidate. Without weights, weight and guard are one, and dividing by one changes nothing.
+__device__ __forceinline__ void write(u32 to, u32 at, float value, float weight, float guard, u32 *positions,
+                                      float *candidates, float *scores) {
+    weight = fabsf(weight);
     positions[to] = at;
     candidates[to] = value;
-    scores[to] = score;
+    scores[to] = fabsf(value) / (weight > guard ? weight : guard);
 }
 
-// Marked elements of a piece from which on most rows have one.
-#define DENSE 64
+// Marked elements of a piece from which on it is taken row by row.
+#define DENSE 512
 
 // A warp for each piece: its marked elements go to their place in the list.
 extern "C" __global__ void collect(const Piece *pieces, u32 count, const u32 *piece_tiles, const u32 *tile_offsets,
@@ -145,14 +141,24 @@ extern "C" __global__ void collect(const Piece *pieces, u32 count, const u32 *pi
         own += __popc(words[word]);
     }
     if (hits[number] > DENSE) {
-        // Row by row: what a warp reads and writes then lies side by side.
-        for (u32 row = 0; row < rows; row++) {
-            u32 word = __shfl_sync(FULL, words[row & 3], row >> 2);
-            if (word >> lane & 1) {
-                u32 to = start + __popc(word & ((1u << lane) - 1)), at = piece.start + row * 32 + lane;
-                if (to < capacity) write(to, at, values, weights, guard, positions, candidates, scores);
+        // Row by row, four under way at a time: what a warp reads and writes lies side by side.
+        for (u32 four = 0; four * 4 < rows; four++) {
+            u32 row[4], at = piece.start + four * 128 + lane;
+            float value[4], weight[4];
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) {
+                row[i] = __shfl_sync(FULL, words[i], four);
+                bool here = row[i] >> lane & 1;
+                value[i] = here ? values[at + i * 32] : 0.0f;
+                weight[i] = here && weights ? weights[at + i * 32] : 1.0f;
             }
-            start += __popc(word);
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) {
+                u32 to = start + __popc(row[i] & ((1u << lane) - 1));
+                if ((row[i] >> lane & 1) && to < capacity)
+                    write(to, at + i * 32, value[i], weight[i], guard, positions, candidates, scores);
+                start += __popc(row[i]);
+            }
         }
         return;
     }
@@ -161,7 +167,7 @@ extern "C" __global__ void collect(const Piece *pieces, u32 count, const u32 *pi
         for (u32 left = words[word]; left != 0; left &= left - 1, to++) {
             if (to >= capacity) return;
             u32 at = piece.start + lane * 128 + word * 32 + __ffs(left) - 1;
-            write(to, at, values, weights, guard, positions, candidates, scores);
+            write(to, at, values[at], weights ? weights[at] : 1.0f, guard, positions, candidates, scores);
         }
     }
 }

@@ -84,7 +84,7 @@ fn check(device: &Arc<Device>, ranges: &[Range<usize>], block: FftBlock, half_in
     assert_near(&values.read(0..whole).unwrap(), &apply(&vector, &back, |value, back| value - back), &what);
 
     // Two messages are added up, one of chosen slots and one of all.
-    for onto in [Onto::Add, Onto::Replace] {
+    for onto in [Onto::Subtract, Onto::Replace] {
         values.write(0, &vector).unwrap();
         spectrum.zero();
         spectrum.add(Some(bins), left_run, 0.5).unwrap();
@@ -96,7 +96,7 @@ fn check(device: &Arc<Device>, ranges: &[Range<usize>], block: FftBlock, half_in
             sum[2 * slot as usize + 1] += left[2 * i + 1];
         }
         fft.inverse(&sum, &mut back);
-        let how = if onto == Onto::Add { |value, back| value + back } else { |_, back| back };
+        let how = if onto == Onto::Subtract { |value, back| value - back } else { |_, back| back };
         // SAFETY: as above.
         unsafe { spectrum.inverse(values.address(), onto).unwrap() };
         assert_near(&values.read(0..whole).unwrap(), &apply(&vector, &back, how), &what);
