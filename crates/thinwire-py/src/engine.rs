@@ -50,7 +50,8 @@ impl Engine {
         let run_ahead = options.zeros_after_error;
         let device = if run_ahead { Device::open_ahead(ordinal)? } else { Device::open(ordinal)? };
         let ahead = if run_ahead { Some(Ahead::new(&device)?) } else { None };
-        let mut inner = Synchronizer::with_kernels(Cuda::on(device.clone())?, group, method, layout, options)?;
+        let mut inner =
+            Synchronizer::with_kernels(Cuda::on(device.clone())?, group, method, layout, options)?;
         if let Some(ahead) = &ahead {
             let counter = ahead.counter();
             inner.on_step_end(Arc::new(move || counter.raise()));
@@ -120,7 +121,9 @@ impl Engine {
 
     pub fn wait_for(&mut self, time: Duration) -> Result<Option<(Buffers, StepReport)>> {
         Ok(match self {
-            Engine::Cpu(inner) => inner.wait_for(time)?.map(|(buffers, report)| (Buffers::Cpu(buffers), report)),
+            Engine::Cpu(inner) => {
+                inner.wait_for(time)?.map(|(buffers, report)| (Buffers::Cpu(buffers), report))
+            }
             Engine::Cuda(inner, ..) => {
                 inner.wait_for(time)?.map(|(buffers, report)| (Buffers::Cuda(buffers), report))
             }

@@ -71,8 +71,14 @@ impl Synchronizer {
         let layout = layout(layers)?;
         let mean = if by_samples { Mean::OfSamples } else { Mean::OfRanks };
         let zeros_after_error = run_ahead && device.is_some();
-        let options =
-            Options { threads, check_replicas_every, mean, check_first, zeros_after_error, ..Options::default() };
+        let options = Options {
+            threads,
+            check_replicas_every,
+            mean,
+            check_first,
+            zeros_after_error,
+            ..Options::default()
+        };
         let group = EvenGroup::new(Torch::new(group)?);
         let made = py.detach(|| Engine::new(device, group, method, layout, options));
         Ok(Synchronizer::of(made.or_exception()?))

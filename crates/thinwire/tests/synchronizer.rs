@@ -431,7 +431,8 @@ fn whoever_wants_to_know_is_told_the_end_of_every_background_step() {
     Local::run(2, |group| {
         let rank = group.rank();
         let options = Options { zeros_after_error: true, ..Options::default() };
-        let mut synchronizer = Synchronizer::with_options(group, "topk:density=0.1", few.clone(), options).unwrap();
+        let mut synchronizer =
+            Synchronizer::with_options(group, "topk:density=0.1", few.clone(), options).unwrap();
         let told = Arc::new(AtomicUsize::new(0));
         let telling = told.clone();
         synchronizer.on_step_end(Arc::new(move || {

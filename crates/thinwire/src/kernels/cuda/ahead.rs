@@ -37,12 +37,17 @@ impl Counter {
         let failed = |error| fault("take memory for streams to wait on", error);
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         // SAFETY: plain allocation, aligned to more than a word.
-        let word = unsafe { driver::malloc_host(size_of::<AtomicU32>(), flags) }.map_err(failed)?.cast::<AtomicU32>();
+        let word = unsafe { driver::malloc_host(size_of::<AtomicU32>(), flags) }
+            .map_err(failed)?
+            .cast::<AtomicU32>();
         // SAFETY: the memory was just taken.
         unsafe { word.write(AtomicU32::new(0)) };
-        let mut counter = Counter { device: device.clone(), word, address: 0, released: AtomicBool::new(false) };
+        let mut counter =
+            Counter { device: device.clone(), word, address: 0, released: AtomicBool::new(false) };
         // SAFETY: the memory was mapped for the device as it was taken.
-        unsafe { sys::cuMemHostGetDevicePointer_v2(&mut counter.address, word.cast(), 0) }.result().map_err(failed)?;
+        unsafe { sys::cuMemHostGetDevicePointer_v2(&mut counter.address, word.cast(), 0) }
+            .result()
+            .map_err(failed)?;
         Ok(counter)
     }
 
