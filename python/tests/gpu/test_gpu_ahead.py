@@ -213,6 +213,35 @@ def test_the_host_may_run_far_ahead() -> None:
     assert run(2, while_the_other_is_late, True) == run(2, while_the_other_is_late, False)
 
 
+def something_new(rank: int) -> "tuple[int, float]":
+    """While the GPU waits, torch loads kernels and takes memory that it has not needed before; either may want to wait
+    for all of the GPU. The steps, and the seconds of rank 0 for these."""
+    model, ddp, sync = start("topk", timeout=20)
+    new = [torch.special.i0, torch.erfinv, torch.digamma, torch.special.ndtri, lambda x: x.cumprod(0).logcumsumexp(0)]
+    seconds = 0.0
+    for number in range(4 + len(new)):
+        given = gradients(model, rank, number)
+        model.zero_grad()
+        torch.cuda.synchronize()
+        if rank == 1 and number >= 4:
+            time.sleep(0.3)
+        ddp(given).backward()
+        begun = time.monotonic()
+        if number >= 4:
+            new[number - 4](torch.rand(50_000_000 + 10_000_000 * number, device=DEVICE))
+        seconds = max(seconds, time.monotonic() - begun)
+        apply(model)
+    torch.cuda.synchronize()
+    steps = sync.report().steps
+    sync.close()
+    return steps, seconds
+
+
+def test_torch_may_need_something_new() -> None:
+    for steps, seconds in run(2, something_new):
+        assert steps == 9 and seconds < 5, (steps, seconds)
+
+
 def in_a_loop(rank: int, run_ahead: bool) -> int:
     model = Given().to(DEVICE)
     sync = tw.Synchronizer(model.named_parameters(), "redsync", 0.01, bucket_bytes=50_000, run_ahead=run_ahead)
