@@ -9,12 +9,13 @@ use thinwire::memory::State;
 use thinwire::synchronizer::{Layout, Options, StepReport, Synchronizer};
 use thinwire::{Error, Result};
 
+use crate::ahead::Ahead;
 use crate::memory::{DeviceMemory, Handed, Memory};
 
 /// A synchronizer for gradients in host memory, or for gradients in the memory of a GPU.
 pub enum Engine {
     Cpu(Synchronizer<Memory>),
-    Cuda(Synchronizer<DeviceMemory, Cuda>, Arc<Device>),
+    Cuda(Synchronizer<DeviceMemory, Cuda>, Arc<Device>, Option<Ahead>),
 }
 
 /// Buffers that were handed over; only to be dropped, or never.
@@ -29,13 +30,13 @@ macro_rules! of_both {
     ($engine:expr, $inner:ident => $what:expr) => {
         match $engine {
             Engine::Cpu($inner) => $what,
-            Engine::Cuda($inner, _) => $what,
+            Engine::Cuda($inner, ..) => $what,
         }
     };
 }
 
 impl Engine {
-    /// With `device`, on that GPU.
+    /// With `device`, on that GPU; with `options.zeros_after_error`, so that streams can wait for it.
     pub fn new(
         device: Option<usize>,
         group: impl Group + 'static,
@@ -46,15 +47,22 @@ impl Engine {
         let Some(ordinal) = device else {
             return Ok(Engine::Cpu(Synchronizer::with_buffers(group, method, layout, options)?));
         };
-        let device = Device::open(ordinal)?;
-        let cuda = Cuda::on(device.clone())?;
-        Ok(Engine::Cuda(Synchronizer::with_kernels(cuda, group, method, layout, options)?, device))
+        let run_ahead = options.zeros_after_error;
+        let device = if run_ahead { Device::open_ahead(ordinal)? } else { Device::open(ordinal)? };
+        let ahead = if run_ahead { Some(Ahead::new(&device)?) } else { None };
+        let mut inner =
+            Synchronizer::with_kernels(Cuda::on(device.clone())?, group, method, layout, options)?;
+        if let Some(ahead) = &ahead {
+            let counter = ahead.counter();
+            inner.on_step_end(Arc::new(move || counter.raise()));
+        }
+        Ok(Engine::Cuda(inner, device, ahead))
     }
 
     pub fn relayout(self, layout: Layout) -> Result<Engine> {
         Ok(match self {
             Engine::Cpu(inner) => Engine::Cpu(inner.relayout(layout)?),
-            Engine::Cuda(inner, device) => Engine::Cuda(inner.relayout(layout)?, device),
+            Engine::Cuda(inner, device, ahead) => Engine::Cuda(inner.relayout(layout)?, device, ahead),
         })
     }
 
@@ -69,18 +77,54 @@ impl Engine {
                 let memory = |handed| unsafe { Memory::new(handed) };
                 inner.submit(bucket, memory(gradient)?, weights.map(memory).transpose()?)
             }
-            Engine::Cuda(inner, device) => {
+            Engine::Cuda(inner, device, ahead) => {
                 // SAFETY: as the caller promises.
                 let memory = |handed| unsafe { DeviceMemory::new(handed, device) };
-                inner.submit(bucket, memory(gradient)?, weights.map(memory).transpose()?)
+                let (gradient, weights) = (memory(gradient)?, weights.map(memory).transpose()?);
+                if let Some(ahead) = ahead {
+                    ahead.load(gradient.element())?;
+                }
+                inner.submit(bucket, gradient, weights)
             }
+        }
+    }
+
+    /// What follows on a stream waits until the step is over that is under way, the `number`-th.
+    ///
+    /// # Safety
+    /// It is a stream of this engine's GPU.
+    pub unsafe fn finish_on(&mut self, stream: u64, number: u32) -> Result<()> {
+        match self {
+            // SAFETY: as the caller promises.
+            Engine::Cuda(.., Some(ahead)) => unsafe { ahead.hold(stream, number) },
+            _ => Err(Error::BadSetting {
+                name: "a stream to wait".into(),
+                found: "an engine that was not made for that".into(),
+                expected: "run_ahead, on a GPU".into(),
+            }),
+        }
+    }
+
+    /// Lets every stream go on that waits for this.
+    pub fn release(&self) {
+        if let Engine::Cuda(.., Some(ahead)) = self {
+            ahead.counter().release();
+        }
+    }
+
+    /// Gives back what could not be given back while a stream waited.
+    pub fn give_back(&self) {
+        if let Engine::Cuda(_, device, Some(_)) = self {
+            device.give_back();
         }
     }
 
     pub fn wait_for(&mut self, time: Duration) -> Result<Option<(Buffers, StepReport)>> {
         Ok(match self {
-            Engine::Cpu(inner) => inner.wait_for(time)?.map(|(buffers, report)| (Buffers::Cpu(buffers), report)),
-            Engine::Cuda(inner, _) => {
+            Engine::Cpu(inner) => {
+                inner.wait_for(time)?.map(|(buffers, report)| (Buffers::Cpu(buffers), report))
+            }
+            Engine::Cuda(inner, ..) => {
                 inner.wait_for(time)?.map(|(buffers, report)| (Buffers::Cuda(buffers), report))
             }
         })
@@ -89,7 +133,7 @@ impl Engine {
     pub fn returned(&mut self) -> Buffers {
         match self {
             Engine::Cpu(inner) => Buffers::Cpu(inner.returned()),
-            Engine::Cuda(inner, _) => Buffers::Cuda(inner.returned()),
+            Engine::Cuda(inner, ..) => Buffers::Cuda(inner.returned()),
         }
     }
 

@@ -5,6 +5,7 @@
 //! | [`memory`] | nothing: memory that belongs to Python, as the engine sees it |
 //! | [`group`] | how many calls into Python are under way; torch.distributed as a group of the engine |
 //! | [`engine`] | nothing: the engine on the CPU or on a GPU |
+//! | [`ahead`] | nothing: streams that wait for the engine |
 //! | [`synchronizer`] | `Synchronizer`: a step of all ranks |
 //! | [`compressor`] | `Compressor`: gradients to frames and back, without other ranks |
 //! | [`state`] | states as dictionaries |
@@ -16,6 +17,7 @@
 //! of tensors and arrays whose owner is handed over with them, by `python/thinwire` alone: the module's name begins
 //! with an underscore.
 
+mod ahead;
 mod compressor;
 mod cost;
 mod engine;

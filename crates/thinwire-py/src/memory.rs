@@ -73,6 +73,11 @@ impl DeviceMemory {
         let gradient = unsafe { Gradient::new(address as u64, elements, element, Some(ready)) }?;
         Ok(DeviceMemory { gradient, _owner: owner })
     }
+
+    /// What it is made of.
+    pub fn element(&self) -> Element {
+        self.gradient.element()
+    }
 }
 
 impl AsRef<Gradient> for DeviceMemory {

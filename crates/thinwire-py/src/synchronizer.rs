@@ -28,12 +28,20 @@ pub struct Synchronizer {
     /// is left to itself.
     inner: Option<Engine>,
     under_way: bool,
+    /// Whether a stream waits for the step that is under way: all its buckets were submitted, and it is left to end.
+    held: bool,
+    /// Steps whose outcome was taken.
+    taken: u32,
     /// Why the group was lost. After that, torch may still be busy with a collective that failed: its memory is never
     /// given back.
     lost: Option<String>,
 }
 
 impl Synchronizer {
+    fn of(inner: Engine) -> Synchronizer {
+        Synchronizer { inner: Some(inner), under_way: false, held: false, taken: 0, lost: None }
+    }
+
     fn inner(&mut self) -> PyResult<&mut Engine> {
         let reason = self.lost.clone().unwrap_or_else(|| "it was closed".into());
         self.inner.as_mut().ok_or_else(|| exception(Error::GroupLost { reason }))
@@ -43,9 +51,10 @@ impl Synchronizer {
 #[pymethods]
 impl Synchronizer {
     /// All ranks call it together. `layers` are the names and shapes of the layers of each bucket. With `device` the
-    /// gradients are on that GPU.
+    /// gradients are on that GPU; with `run_ahead` besides, `finish_on` may take the place of waiting, and after an
+    /// error the gradients are zeros.
     #[new]
-    #[pyo3(signature = (group, method, layers, *, threads, check_replicas_every, by_samples, check_first, device=None))]
+    #[pyo3(signature = (group, method, layers, *, threads, check_replicas_every, by_samples, check_first, device=None, run_ahead=false))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -57,13 +66,22 @@ impl Synchronizer {
         by_samples: bool,
         check_first: bool,
         device: Option<usize>,
+        run_ahead: bool,
     ) -> PyResult<Synchronizer> {
         let layout = layout(layers)?;
         let mean = if by_samples { Mean::OfSamples } else { Mean::OfRanks };
-        let options = Options { threads, check_replicas_every, mean, check_first, ..Options::default() };
+        let zeros_after_error = run_ahead && device.is_some();
+        let options = Options {
+            threads,
+            check_replicas_every,
+            mean,
+            check_first,
+            zeros_after_error,
+            ..Options::default()
+        };
         let group = EvenGroup::new(Torch::new(group)?);
         let made = py.detach(|| Engine::new(device, group, method, layout, options));
-        Ok(Synchronizer { inner: Some(made.or_exception()?), under_way: false, lost: None })
+        Ok(Synchronizer::of(made.or_exception()?))
     }
 
     /// Goes on with other buckets of the same layers.
@@ -93,6 +111,17 @@ impl Synchronizer {
         Ok(())
     }
 
+    /// All buckets were submitted: lets what follows on this stream wait until they hold their means, and returns.
+    /// What the step has come to is told by `wait`, before the next one.
+    fn finish_on(&mut self, py: Python<'_>, stream: u64) -> PyResult<()> {
+        let number = self.taken.wrapping_add(1);
+        let inner = self.inner()?;
+        // SAFETY: `python/thinwire` hands over a stream of the device on which the gradients are.
+        py.detach(|| unsafe { inner.finish_on(stream, number) }).or_exception()?;
+        self.held = true;
+        Ok(())
+    }
+
     /// Waits until all buckets hold their means; Ctrl-C ends it.
     fn wait<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let finished = loop {
@@ -106,6 +135,8 @@ impl Synchronizer {
                 }
                 Ok(Some((buffers, report))) => {
                     drop(buffers);
+                    // No stream waits now.
+                    py.detach(|| inner.give_back());
                     break Ok(report);
                 }
                 Err(error) => {
@@ -118,15 +149,19 @@ impl Synchronizer {
                 }
             }
         };
-        self.under_way = false;
+        self.taken = self.taken.wrapping_add(1);
+        (self.under_way, self.held) = (false, false);
         report(py, &finished.or_exception()?)
     }
 
-    /// Leaves a step that is under way, with everything else, to itself.
+    /// Leaves a step that is under way, with everything else, to itself. No stream waits for it any longer.
     fn give_up(&mut self, reason: &str) {
         if self.under_way || self.lost.is_some() {
             self.lost.get_or_insert_with(|| reason.to_owned());
-            forget(self.inner.take());
+            if let Some(inner) = self.inner.take() {
+                inner.release();
+                forget(inner);
+            }
         }
     }
 
@@ -183,6 +218,10 @@ pub fn cuda_unusable(device: usize) -> Option<String> {
 
 impl Drop for Synchronizer {
     fn drop(&mut self) {
+        if self.held {
+            // The weights get what becomes of it, whether somebody asks or not.
+            Python::attach(|py| self.wait(py).map(drop).unwrap_or_default());
+        }
         self.give_up("it was dropped");
         if let Some(inner) = self.inner.take() {
             // The thread is idle and ends at once, but it may want the GIL on its way.

@@ -2,7 +2,9 @@
 
 mod support;
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use support::{METHODS, layout, noise};
 use thinwire::group::{Algorithm, Group, Local};
@@ -420,4 +422,47 @@ fn a_density_set_between_steps_counts_from_the_next_one_and_must_be_the_same_eve
         assert_eq!(kept, [(10, Some(0)), (100, Some(1)), (1000, None), (10, Some(1))]);
         assert!(disagreement.contains("plan"), "{disagreement}");
     }
+}
+
+#[test]
+fn whoever_wants_to_know_is_told_the_end_of_every_background_step() {
+    let few = Layout::by_size([("a", vec![300]), ("b", vec![200])], 2000).unwrap();
+    let many = Layout::by_size([("a", vec![300]), ("b", vec![200])], 1).unwrap();
+    Local::run(2, |group| {
+        let rank = group.rank();
+        let options = Options { zeros_after_error: true, ..Options::default() };
+        let mut synchronizer =
+            Synchronizer::with_options(group, "topk:density=0.1", few.clone(), options).unwrap();
+        let told = Arc::new(AtomicUsize::new(0));
+        let telling = told.clone();
+        synchronizer.on_step_end(Arc::new(move || {
+            telling.fetch_add(1, Ordering::SeqCst);
+        }));
+        let mut layout = &few;
+        for step in 0..4 {
+            if step == 2 {
+                layout = &many;
+                synchronizer = synchronizer.relayout(many.clone()).unwrap();
+            }
+            let mut given = gradients(layout, step * 10 + rank as u64);
+            if step == 3 && rank == 1 {
+                given[0][7] = f32::NAN;
+            }
+            for (bucket, gradient) in given.into_iter().enumerate() {
+                synchronizer.submit(bucket, gradient, None).unwrap();
+            }
+            // Before anybody asks for the outcome.
+            let begun = Instant::now();
+            while told.load(Ordering::SeqCst) <= step as usize {
+                assert!(begun.elapsed() < Duration::from_secs(20), "step {step}: nobody was told");
+                std::thread::yield_now();
+            }
+            let outcome = synchronizer.wait();
+            assert_eq!(outcome.is_err(), step == 3, "{outcome:?}");
+        }
+        let zeros = |gradient: &Vec<f32>| gradient.iter().all(|&value| value == 0.0);
+        assert!(synchronizer.returned().iter().all(zeros), "a skipped step leaves zeros");
+        drop(synchronizer);
+        assert_eq!(told.load(Ordering::SeqCst), 4);
+    });
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import warnings
 import weakref
@@ -22,6 +23,17 @@ from thinwire.torch._report import Report
 
 DEFAULT_METHOD, DEFAULT_DENSITY = "redsync", 0.01
 
+#: Those that may have a step under way when the process ends.
+_ahead: "weakref.WeakSet[Core]" = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    """Ends the last steps: other ranks wait for this one's part in them. Comes before the groups are stopped, which
+    were imported earlier."""
+    for core in list(_ahead):
+        core._collect()
+
 
 class Core:
     """Keeps gradients in step. Parameters are those of :func:`thinwire.torch.compress`."""
@@ -40,6 +52,7 @@ class Core:
         steps_per_epoch: Optional[float] = None,
         threads: Optional[int] = None,
         check_replicas_every: int = 100,
+        run_ahead: bool = False,
         **parameters: Value,
     ) -> None:
         if method is None:
@@ -59,6 +72,12 @@ class Core:
         self._names = names
         # One that is switched off neither scales nor skips.
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        if run_ahead and self._scaler is not None:
+            raise BadArgument(
+                "run_ahead is True, and a scaler is given; expected one of them: a scaler needs to know before the"
+                " optimiser's step whether this one is skipped"
+            )
+        self._run_ahead = run_ahead
         self._by_samples = mean == "samples"
         self._steps_per_epoch = steps_per_epoch
         self._has_momentum = momentum > 0
@@ -78,15 +97,22 @@ class Core:
                 threads=threads,
                 process_group=process_group,
                 timeout=timedelta(seconds=timeout) if isinstance(timeout, (int, float)) else timeout,
+                run_ahead=run_ahead,
             )
         )
         #: Whether the last two steps had the same buckets.
         self._settled = False
         self._arrived: "list[Bucket]" = []
         self._submitted = 0
+        #: Whether the GPU was left to wait for the last step, so that nobody knows what it has come to.
+        self._open = False
+        #: That a step was skipped, to be said at the end of the next one.
+        self._late: Optional[StepSkipped] = None
         self._report = Report(method=self.method)
         if self._has_momentum:
             _momentum.watch(weakref.ref(self), self.method, momentum, optimizer)
+        if run_ahead:
+            _ahead.add(self)
 
     # ---- a step ----
 
@@ -94,6 +120,8 @@ class Core:
         """Takes the next bucket of this step in. It travels at once if the buckets have been the same for two steps:
         DDP makes others after its first."""
         place = len(self._arrived)
+        if place == 0:
+            self._collect()
         self._arrived.append(bucket)
         one_device((each.name, each.gradient) for each in (self._arrived[0], bucket))
         if not self._settled:
@@ -110,6 +138,7 @@ class Core:
 
     def _finish(self) -> None:
         """Ends the step: the gradient of every bucket becomes the mean over all ranks."""
+        stream = self._waiting_stream()
         if self._submitted == 0:
             self._settled = self._engine.fits(self._arrived)
             if not self._settled:
@@ -119,7 +148,11 @@ class Core:
         elif self._submitted < len(self._engine.layout):
             expected = len(self._engine.layout)
             raise Error(f"{len(self._arrived)} buckets came in this step; expected {expected} as in the last")
-        self._wait()
+        if stream is None:
+            self._wait()
+        else:
+            self._go_on(stream)
+        self._say_late()
 
     def _submit(self, place: int) -> None:
         bucket = self._arrived[place]
@@ -157,11 +190,59 @@ class Core:
             if self._scaler is None:
                 raise
             return
+        self._count(step)
+        for bucket in self._arrived:
+            bucket.write_back(self._scale(bucket))
+
+    def _waiting_stream(self) -> Optional[int]:
+        """The stream that may wait for the means in the host's place, if one may."""
+        # Not where buckets are new: then all kinds of things are made that wait for all of the GPU.
+        new = self._submitted == 0 or not self._has_inputs
+        if new or not self._run_ahead or self._engine.device.type != "cuda":
+            return None
+        return int(torch.cuda.current_stream(self._engine.device).cuda_stream)
+
+    def _go_on(self, stream: int) -> None:
+        """Ends the step on the GPU: its stream waits for the means, and the host does not.
+
+        The stream is the current one, on which the buckets became ready and the futures of the hook are about to be
+        set: these record it, so that whoever takes a mean from them, on whatever stream, waits too. That is how DDP
+        takes them; its last work of the pass runs on the stream of the caller of ``backward()``, which autograd also
+        lets wait for this one. The next pass writes into the buckets on the same streams, so after the wait.
+
+        Until the step is over its thread needs the GIL: nothing here may wait for the GPU with the GIL held.
+        """
+        self._native.finish_on(stream)
+        self._open = True
+        for bucket in self._arrived:
+            bucket.write_back(1.0)
+
+    def _collect(self) -> None:
+        """Takes in what the last step has come to, if nobody has asked yet; its error is raised here. That it was
+        skipped is said at the end of the next step, by all ranks alike: one alone may have asked, for a report, say."""
+        if not self._open:
+            return
+        self._open = False
+        try:
+            self._count(self._native.wait())
+        except StepSkipped as skipped:
+            self._step += 1
+            self._report.skipped += 1
+            late = "this is said one step late (run_ahead): its gradients were zeros, those of this step are good"
+            self._late = StepSkipped(f"{skipped}; {late}")
+        except BaseException as error:
+            self._give_up(error)
+            raise
+
+    def _say_late(self) -> None:
+        late, self._late = self._late, None
+        if late is not None:
+            raise late
+
+    def _count(self, step: "dict[str, Any]") -> None:
         self._step += 1
         self._report.ranks = self._engine.connect().size
         self._report.add(step, self._native.memory_bytes(), self._native.workspace_bytes())
-        for bucket in self._arrived:
-            bucket.write_back(self._scale(bucket))
 
     def _end_step(self) -> None:
         """Forgets the buckets of a step, also of one that failed."""
@@ -212,12 +293,17 @@ class Core:
         self._density = density
 
     def report(self) -> Report:
-        """Bytes, ratio, achieved k, gain and stage times so far."""
+        """Bytes, ratio, achieved k, gain and stage times so far. With ``run_ahead`` it waits for the last step."""
+        self._collect()
         return dataclasses.replace(self._report, seconds=dict(self._report.seconds))
 
     def close(self) -> None:
         """Gives memory and process group back; all ranks do it together. Nothing can be exchanged afterwards."""
-        self._engine.close()
+        try:
+            self._collect()
+        finally:
+            self._engine.close()
+        self._say_late()
 
     # ---- states ----
 
@@ -231,12 +317,14 @@ class Core:
         With ``all_ranks=True``, which all ranks must call together: a list of everybody's on rank 0, and ``None`` on
         the others. That sends a whole residual from every rank to rank 0.
         """
+        self._collect()
         return self._engine.save_all() if all_ranks else self._engine.save()
 
     def load_state_dict(self, state: Any) -> None:
         """Goes on from this rank's state, or from a list of the states of all ranks there were. A list also fits into
         more or fewer ranks: the sum of what was not sent is kept. All ranks call it together: if the state of one does
         not fit, none loads anything."""
+        self._collect()
         group = self._engine.connect()
         problem, mine = None, {}
         try:
@@ -250,6 +338,7 @@ class Core:
         all_well(group, problem)
         agree(group, {"the step of the state": str(mine["step"]), "its epoch": str(mine["epoch"])})
         self._engine.restore(mine)
+        self._late = None
         self._step = mine["step"]
 
     def _shapes(self) -> "Optional[dict[str, tuple[int, ...]]]":

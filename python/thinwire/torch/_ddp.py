@@ -42,7 +42,7 @@ class HookState(Core):
         self._weights: "dict[int, torch.Tensor]" = {}
 
     def on_bucket(self, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
-        """Takes a bucket of DDP in; with the last one it waits for the means of all."""
+        """Takes a bucket of DDP in; with the last one it waits for the means of all, or lets the GPU wait."""
         try:
             return self._on_bucket(bucket)
         except StepSkipped:
@@ -131,6 +131,7 @@ def compress(
     steps_per_epoch: Optional[float] = None,
     threads: Optional[int] = None,
     check_replicas_every: int = 100,
+    run_ahead: bool = False,
     **parameters: Value,
 ) -> HookState:
     """Lets a DistributedDataParallel model exchange compressed gradients. All ranks call it, once, before the first
@@ -157,6 +158,11 @@ def compress(
         steps_per_epoch: For methods that warm up; otherwise call :meth:`HookState.set_epoch`.
         threads: For the arithmetic of this rank; ``torch.get_num_threads()`` if not given.
         check_replicas_every: Compare checksums of the mean gradients every so many steps; 0: never.
+        run_ahead: With gradients on a GPU, ``backward()`` returns before the means are there: the GPU waits for them
+            and not the host, which goes on to the optimiser and the next forward pass. What a step has come to is known
+            one step late: after an error the optimiser has gone on with gradients of zeros, and the next ``backward()``
+            raises it, or ``report()``, ``state_dict()`` or ``close()``. Of a skipped step the end of the next
+            ``backward()`` tells, whose own gradients are good. Not with a ``scaler``; on the CPU it changes nothing.
         parameters: More parameters of the method, as keywords: ``quantize=True``.
     """
     if not isinstance(ddp, DistributedDataParallel):
@@ -176,6 +182,7 @@ def compress(
         steps_per_epoch=steps_per_epoch,
         threads=threads,
         check_replicas_every=check_replicas_every,
+        run_ahead=run_ahead,
         **parameters,
     )
     one_device((name, parameter) for parameter, name in state._names.items() if parameter.requires_grad)

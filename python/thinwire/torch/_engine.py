@@ -31,6 +31,8 @@ class Settings:
     threads: Optional[int]
     process_group: Optional[Any]
     timeout: Optional[timedelta]
+    #: On a GPU, the stream waits for the end of a step and not the host.
+    run_ahead: bool = False
 
     def told(self) -> "dict[str, str]":
         """What must be the same on all ranks."""
@@ -39,6 +41,8 @@ class Settings:
             "the mean": "samples" if self.by_samples else "ranks",
             "the loss scaler": "given" if self.check_first else "not given",
             "check_replicas_every": str(self.check_replicas_every),
+            # Ranks hear of a skipped step with the same pass, or their optimisers do different things.
+            "run_ahead": str(self.run_ahead),
         }
 
 
@@ -106,7 +110,8 @@ class Engine:
                 check_replicas_every=settings.check_replicas_every,
                 by_samples=settings.by_samples,
                 check_first=settings.check_first,
-                **({"device": device.index} if device.type == "cuda" else {}),
+                device=device.index if device.type == "cuda" else None,
+                run_ahead=settings.run_ahead,
             )
         except GroupLost:
             if group.interrupted:

@@ -278,6 +278,20 @@ impl<K: Kernels> Engine<K> {
         let _ = self.cancel(&begun.situation, buckets);
     }
 
+    /// Zeros take the place of gradients that are worth nothing, if the options say so.
+    pub fn clear_after_error(&mut self, buckets: &mut [Vectors<'_, K>]) -> Result<()> {
+        if !self.options.zeros_after_error {
+            return Ok(());
+        }
+        for bucket in buckets {
+            // The step may have ended before this one's turn.
+            self.arrive(bucket)?;
+            self.kernels.begin_mean(bucket.0)?;
+            self.kernels.end_mean(bucket.0)?;
+        }
+        self.kernels.complete()
+    }
+
     /// Takes all buckets back; the first error, if the device has failed.
     fn cancel(&mut self, situation: &Situation, buckets: &[Vectors<'_, K>]) -> Result<()> {
         let mut outcome = Ok(());

@@ -74,7 +74,11 @@ pub struct Synchronizer<Buffer = Vec<f32>, K: Kernels = Cpu> {
 struct Shared<Buffer, K: Kernels> {
     engine: Mutex<Engine<K>>,
     queue: Queue<Ready<Buffer>, Done<Buffer>>,
+    on_step_end: Mutex<Option<OnStepEnd>>,
 }
+
+/// What is called when a background step is over.
+pub type OnStepEnd = Arc<dyn Fn() + Send + Sync>;
 
 /// A bucket whose gradient is ready.
 #[derive(Debug)]
@@ -86,6 +90,16 @@ struct Ready<Buffer> {
 type Done<Buffer> = (Vec<Ready<Buffer>>, Result<StepReport>);
 
 impl<Buffer, K: Kernels> Shared<Buffer, K> {
+    fn new(engine: Engine<K>, on_step_end: Option<OnStepEnd>) -> Arc<Self> {
+        let queue = Queue::new(engine.buckets());
+        Arc::new(Shared { engine: Mutex::new(engine), queue, on_step_end: Mutex::new(on_step_end) })
+    }
+
+    /// Whom to tell that a step is over.
+    fn on_step_end(&self) -> MutexGuard<'_, Option<OnStepEnd>> {
+        self.on_step_end.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A panic gives the group up (see [`worker`]), and then every call is answered with that.
     fn engine(&self) -> MutexGuard<'_, Engine<K>> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
@@ -142,7 +156,7 @@ where
         let (layout, rank, size) = (layout.into(), group.rank(), group.size());
         let engine = Engine::new(kernels, Box::new(group), method, &layout, options)?;
         let buckets = engine.buckets();
-        let shared = Arc::new(Shared { engine: Mutex::new(engine), queue: Queue::new(buckets) });
+        let shared = Shared::new(engine, None);
         Ok(Synchronizer { shared, worker: None, rank, size, buckets, step: 0, returned: Vec::new() })
     }
 
@@ -154,10 +168,11 @@ where
         // Ends the thread, which holds the engine too.
         drop(self);
         let shared = Arc::into_inner(shared).ok_or_else(worker_gone)?;
+        let on_step_end = shared.on_step_end().take();
         let mut engine = shared.engine.into_inner().unwrap_or_else(PoisonError::into_inner);
         engine.relayout(&layout.into())?;
         let (buckets, step) = (engine.buckets(), engine.progress.step);
-        let shared = Arc::new(Shared { engine: Mutex::new(engine), queue: Queue::new(buckets) });
+        let shared = Shared::new(engine, on_step_end);
         Ok(Synchronizer { shared, worker: None, rank, size, buckets, step, returned: Vec::new() })
     }
 
@@ -257,6 +272,13 @@ where
                 Rejected::Closed => worker_gone(),
             },
         )
+    }
+
+    /// From now on `tell` is called by the background thread when it is done with a step: once for each step it has
+    /// begun, whatever came of it, also if it ends in the midst of one. By then the gradients are what they will be.
+    /// For devices that wait for the means by themselves.
+    pub fn on_step_end(&mut self, tell: OnStepEnd) {
+        *self.shared.on_step_end() = Some(tell);
     }
 
     /// Waits until all buckets of the step have been exchanged: the means, in the order of the layout. After an

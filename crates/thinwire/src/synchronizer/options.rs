@@ -17,6 +17,9 @@ pub struct Options {
     /// leaves every bit of it as it was. For trainings where infinities are expected, as with a loss scale. Costs a
     /// reading walk and a small all-gather a step, and the buckets wait for the last of them. Default: false.
     pub check_first: bool,
+    /// Leave zeros in the gradients of a background step that ends with an error. For callers who let a device use
+    /// the gradients before anybody knows of it ([`on_step_end`](super::Synchronizer::on_step_end)). Default: false.
+    pub zeros_after_error: bool,
 }
 
 impl Default for Options {
@@ -27,6 +30,7 @@ impl Default for Options {
             check_replicas_every: 100,
             mean: Mean::OfRanks,
             check_first: false,
+            zeros_after_error: false,
         }
     }
 }

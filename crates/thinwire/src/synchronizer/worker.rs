@@ -65,9 +65,20 @@ where
             self.0.queue.close();
         }
     }
+    /// However a step ends, whoever waits for that is told.
+    struct TellOnDrop<'a, Buffer, K: Kernels>(&'a Shared<Buffer, K>);
+    impl<Buffer, K: Kernels> Drop for TellOnDrop<'_, Buffer, K> {
+        fn drop(&mut self) {
+            let tell = self.0.on_step_end().clone();
+            if let Some(tell) = tell {
+                tell();
+            }
+        }
+    }
     let _close = CloseOnDrop(shared);
     let count = shared.engine().buckets();
     while let Some(first) = shared.queue.take() {
+        let _tell = TellOnDrop(shared);
         let mut ready = vec![first];
         let outcome = work_step(shared, &mut ready, count);
         let Some(outcome) = outcome else { return };
@@ -107,7 +118,7 @@ where
     }
     let mut engine = shared.engine();
     let mut all: Vec<Vectors<'_, K>> = ready.iter_mut().map(vectors).collect();
-    Some(match (begun, failed) {
+    let outcome = match (begun, failed) {
         (None, Some(error)) => Err(error),
         (Some(begun), Some(error)) => {
             engine.give_up(&begun, &error, &all);
@@ -115,7 +126,12 @@ where
         }
         (Some(begun), None) => finish(&mut engine, begun, &mut all),
         (None, None) => run(&mut engine, &mut all),
-    })
+    };
+    if outcome.is_err() {
+        // The error of the step is the one to report, whatever comes of this.
+        let _ = engine.clear_after_error(&mut all);
+    }
+    Some(outcome)
 }
 
 fn vectors<Buffer, G>(ready: &mut Ready<Buffer>) -> (&mut G, Option<&G>)

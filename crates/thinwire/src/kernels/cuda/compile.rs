@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use cudarc::nvrtc::{result as nvrtc, sys};
 use sha2::{Digest, Sha256};
 
+use super::memory::Element;
 use crate::{Error, Result};
 
 /// The oldest cards NVRTC 13 compiles for.
@@ -54,6 +55,31 @@ impl Program {
     pub fn all() -> Vec<Program> {
         let plain = SOURCES.iter().map(|(name, _)| *name).filter(|name| !["walk", "undo"].contains(name));
         plain.map(Program::new).chain(super::walk::variants()).collect()
+    }
+
+    /// Those that gradients of such numbers may need.
+    pub(super) fn all_for(element: Element) -> Vec<Program> {
+        let number = element.number().to_string();
+        let mut all = Program::all();
+        // Walks without an update look at 32-bit floats.
+        let fits = |value: &str, looks: bool| value == number || (looks && value == "0");
+        all.retain(|program| {
+            let looks = program.defines.iter().any(|(switch, value)| *switch == "UPDATE" && value == "0");
+            program.defines.iter().all(|(switch, value)| *switch != "GRADIENT" || fits(value, looks))
+        });
+        all
+    }
+
+    /// The names of its kernels, as they stand in its source.
+    pub(super) fn kernels(&self) -> Vec<&'static str> {
+        let own = SOURCES.iter().find(|(name, _)| *name == self.name).map_or("", |(_, source)| *source);
+        let name = |rest: &'static str| {
+            let rest = rest.trim_start();
+            // `__launch_bounds__(THREADS)` comes before the name.
+            let rest = if rest.starts_with("__launch_bounds__") { rest.split_once(')')?.1.trim_start() } else { rest };
+            rest.split_once('(').map(|(name, _)| name)
+        };
+        own.split("extern \"C\" __global__ void").skip(1).filter_map(name).collect()
     }
 
     fn source(&self) -> String {
@@ -222,4 +248,30 @@ pub(super) fn words(error: cudarc::driver::DriverError) -> String {
     let name = error.error_name().map(CStr::to_string_lossy).unwrap_or_default().into_owned();
     let meaning = error.error_string().map(CStr::to_string_lossy).unwrap_or_default().into_owned();
     format!("{name}: {meaning}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_of_every_program_are_found_in_its_source() {
+        for program in Program::all() {
+            let kernels = program.kernels();
+            assert_eq!(kernels.len(), program.source().matches("__global__").count(), "{program}: {kernels:?}");
+            let plain = |name: &&str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            assert!(!kernels.is_empty() && kernels.iter().all(plain), "{program}: {kernels:?}");
+        }
+        assert!(Program::new("choose").kernels().contains(&"digits_of_all"));
+    }
+
+    #[test]
+    fn gradients_need_their_own_walks_and_those_that_only_look() {
+        let all: Vec<String> = Program::all_for(Element::Bf16).iter().map(|p| format!("{:?}", p.defines)).collect();
+        let wanted = |gradient: u32, update: u32| {
+            let text = format!("(\"GRADIENT\", \"{gradient}\"), (\"UPDATE\", \"{update}\")");
+            all.iter().any(|defines| defines.contains(&text))
+        };
+        assert!(wanted(2, 1) && wanted(2, 0) && wanted(0, 0) && !wanted(0, 1) && !wanted(1, 1), "{all:?}");
+    }
 }

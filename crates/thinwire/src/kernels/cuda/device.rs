@@ -9,6 +9,7 @@ use cudarc::driver::sys::{self, CUdevice_attribute};
 use cudarc::driver::{DriverError, result as driver};
 
 use super::compile::{self, Program, words};
+use super::memory::Element;
 use crate::{Error, Result};
 
 /// A GPU, opened: its context, one stream, and the kernels that were loaded. Shared by everything that holds memory
@@ -26,6 +27,16 @@ pub struct Device {
     waits_begun: AtomicU64,
     waits_over: AtomicU64,
     functions: Mutex<HashMap<(Program, &'static str), Function>>,
+    /// Where other streams may wait for this one: memory to be given back when none does.
+    left: Option<Mutex<Vec<Left>>>,
+}
+
+/// Memory that nobody holds any longer, by its address.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Left {
+    OnDevice(u64),
+    /// Pinned.
+    OnHost(usize),
 }
 
 /// A kernel that was loaded.
@@ -67,7 +78,7 @@ impl Device {
 
     /// Opens a GPU with a stream of its own.
     pub fn open(ordinal: usize) -> Result<Arc<Device>> {
-        Device::make(ordinal, None)
+        Device::make(ordinal, None, false)
     }
 
     /// Opens a GPU to work on a stream of somebody else.
@@ -75,10 +86,20 @@ impl Device {
     /// # Safety
     /// `stream` is a stream of that GPU's primary context, and outlives everything made with the device.
     pub unsafe fn open_on_stream(ordinal: usize, stream: u64) -> Result<Arc<Device>> {
-        Device::make(ordinal, Some(stream as sys::CUstream))
+        Device::make(ordinal, Some(stream as sys::CUstream), false)
     }
 
-    fn make(ordinal: usize, stream: Option<sys::CUstream>) -> Result<Arc<Device>> {
+    /// Opens a GPU with a stream of its own, for which other streams may wait by a [`Counter`](super::Counter).
+    ///
+    /// While one does, nothing may be done here that waits for all of the GPU. So memory is given back only by
+    /// [`give_back`](Device::give_back). The stream has the highest priority, which keeps it apart from ordinary ones:
+    /// in a queue of the hardware that both share, what they wait for would stand behind their waiting
+    /// ([`check_beside`](Device::check_beside) finds that out).
+    pub fn open_ahead(ordinal: usize) -> Result<Arc<Device>> {
+        Device::make(ordinal, None, true)
+    }
+
+    fn make(ordinal: usize, stream: Option<sys::CUstream>, ahead: bool) -> Result<Arc<Device>> {
         check_driver()?;
         let ordinal = ordinal as i32;
         let (device, capability) = look_up(ordinal)?;
@@ -93,7 +114,10 @@ impl Device {
         let owns_stream = stream.is_none();
         let stream = match stream {
             Some(stream) => stream,
-            None => driver::stream::create(driver::stream::StreamKind::NonBlocking).map_err(failed)?,
+            None => {
+                let kind = driver::stream::StreamKind::NonBlocking;
+                driver::stream::create_with_priority(kind, if ahead { highest_priority()? } else { 0 }).map_err(failed)?
+            }
         };
         Ok(Arc::new(Device {
             ordinal,
@@ -107,6 +131,7 @@ impl Device {
             waits_begun: AtomicU64::new(0),
             waits_over: AtomicU64::new(0),
             functions: Mutex::default(),
+            left: ahead.then(Mutex::default),
         }))
     }
 
@@ -188,6 +213,46 @@ impl Device {
         Ok(function)
     }
 
+    /// Loads every kernel that gradients of such numbers may need, now and not in the midst of a step: to load one may
+    /// wait for all of the GPU.
+    pub fn load_all(&self, element: Element) -> Result<()> {
+        self.bind()?;
+        for program in Program::all_for(element) {
+            for name in program.kernels() {
+                self.function(&program, name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives memory back, or leaves that to [`give_back`](Device::give_back).
+    pub(super) fn free(&self, memory: Left) {
+        match &self.left {
+            Some(left) => left.lock().unwrap_or_else(PoisonError::into_inner).push(memory),
+            None => self.free_now(memory),
+        }
+    }
+
+    /// Gives back the memory that nobody holds any longer. Waits for the work on all of the GPU if there is some, so no
+    /// stream may be waiting for this one.
+    pub fn give_back(&self) {
+        let left = self.left.as_ref().map(|left| std::mem::take(&mut *left.lock().unwrap_or_else(PoisonError::into_inner)));
+        left.into_iter().flatten().for_each(|memory| self.free_now(memory));
+    }
+
+    fn free_now(&self, memory: Left) {
+        if self.bind().is_err() {
+            return;
+        }
+        // SAFETY: nobody else has the address; freeing waits for the work that uses the memory.
+        let _ = unsafe {
+            match memory {
+                Left::OnDevice(address) => driver::free_sync(address),
+                Left::OnHost(address) => driver::free_host(address as *mut c_void),
+            }
+        };
+    }
+
     /// Waits until the stream has done everything.
     pub fn wait(&self) -> Result<()> {
         self.bind()?;
@@ -261,6 +326,7 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
+        self.give_back();
         if self.bind().is_err() {
             return;
         }
@@ -281,6 +347,13 @@ impl std::fmt::Debug for Device {
     }
 }
 
+fn highest_priority() -> Result<i32> {
+    let (mut lowest, mut highest) = (0, 0);
+    // SAFETY: points to two integers; the context is current.
+    let asked = unsafe { sys::cuCtxGetStreamPriorityRange(&mut lowest, &mut highest) }.result();
+    asked.map(|()| highest).map_err(|error| fault("ask the GPU for the priorities of streams", error))
+}
+
 /// A point in a stream.
 #[derive(Debug)]
 pub struct Event {
@@ -292,6 +365,19 @@ pub struct Event {
 unsafe impl Send for Event {}
 // SAFETY: as above.
 unsafe impl Sync for Event {}
+
+impl Event {
+    /// Whether the stream has come to it.
+    pub(super) fn is_over(&self) -> Result<bool> {
+        self.device.bind()?;
+        // SAFETY: the event is there.
+        match unsafe { driver::event::query(self.event) } {
+            Ok(()) => Ok(true),
+            Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
+            Err(error) => Err(fault("look at another stream", error)),
+        }
+    }
+}
 
 impl Drop for Event {
     fn drop(&mut self) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use cudarc::driver::{result as driver, sys};
 
-use super::device::{Device, Event, fault};
+use super::device::{Device, Event, Left, fault};
 use crate::{Error, Result};
 
 /// An owned run of `T` in the GPU's memory. What is done with it happens in the order of the device's stream.
@@ -136,9 +136,8 @@ impl<T: Pod> Buffer<T> {
 
 impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
-        if self.address != 0 && self.device.bind().is_ok() {
-            // SAFETY: the memory is this buffer's own; freeing waits for the work that uses it.
-            let _ = unsafe { driver::free_sync(self.address) };
+        if self.address != 0 {
+            self.device.free(Left::OnDevice(self.address));
         }
     }
 }
@@ -260,9 +259,8 @@ impl<T: Pod> Pinned<T> {
 
 impl<T> Drop for Pinned<T> {
     fn drop(&mut self) {
-        if self.len > 0 && self.device.bind().is_ok() {
-            // SAFETY: the memory is this value's own.
-            let _ = unsafe { driver::free_host(self.memory.cast()) };
+        if self.len > 0 {
+            self.device.free(Left::OnHost(self.memory as usize));
         }
     }
 }

@@ -8,6 +8,7 @@
 //! Everything runs in the order of one stream. The host waits once for each unit, for its message; fixed-`k` methods
 //! ask nothing before. Kernels are [compiled at run time](Program), and nothing here needs CUDA to build.
 
+mod ahead;
 mod choose;
 mod codec;
 mod compile;
@@ -28,6 +29,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use ahead::Counter;
 pub use compile::Program;
 pub use device::{Device, Event};
 pub use list::DeviceList;

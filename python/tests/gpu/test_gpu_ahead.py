@@ -1,0 +1,321 @@
+"""``run_ahead``: the GPU waits for the means and not the host; the bits are the same, and nothing stands still."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from given import DEVICE, Given, apply, bits, flat, gradients, small
+from ranks import free_port, harm, run
+from test_gpu_training import Busy, cycles_of
+from torch.nn.parallel import DistributedDataParallel
+
+import thinwire
+import thinwire.torch as tw
+
+pytestmark = pytest.mark.skipif(DEVICE != "cuda", reason="needs a GPU")
+METHODS = ["topk", "redsync", "ar-topk", "dense", "iwp", "topk:momentum=0.9", "fft"]
+
+
+def start(method: str, dtype: torch.dtype = torch.float32, **settings: Any) -> "tuple[Given, Any, Any]":
+    model = Given(dtype=dtype).to(DEVICE)
+    ddp = DistributedDataParallel(model, bucket_cap_mb=0.1)
+    return model, ddp, tw.compress(ddp, method, **{"run_ahead": True, **small(method), **settings})
+
+
+def trained(rank: int, method: str, run_ahead: bool, dtype: torch.dtype = torch.float32) -> "tuple[int, Any, Any]":
+    """The bits of all means, what is kept, and what was counted; the host asks nothing in between."""
+    model, ddp, sync = start(method, dtype, run_ahead=run_ahead, check_replicas_every=2)
+    given = [gradients(model, rank, number) for number in range(8)]
+    cycles, seen = cycles_of(0.02), []
+    for each in given:
+        model.zero_grad()
+        Busy.apply(ddp(each), cycles).backward()
+        seen.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
+        apply(model)
+    # Also if it comes between two steps.
+    kept, report = sync.state_dict(), sync.report()
+    sync.close()
+    return bits([*seen, *model.parameters()]), bits(list(kept["residual"].values())), (kept["step"], report.steps)
+
+
+def both(rank: int, method: str, dtype: torch.dtype) -> "tuple[Any, Any]":
+    return trained(rank, method, True, dtype), trained(rank, method, False, dtype)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_bits(method: str) -> None:
+    for found, expected in run(2, both, method, torch.float32):
+        assert found == expected and found[2] == (8, 8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_same_bits_of_sixteen(dtype: torch.dtype) -> None:
+    for found, expected in run(2, both, "redsync", dtype):
+        assert found == expected
+
+
+def over_nccl(rank: int) -> "list[str]":
+    torch.cuda.set_device(0)
+    dist.destroy_process_group()
+    dist.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{free_port()}", rank=0, world_size=1)
+    return [method for method in METHODS if trained(rank, method, True) != trained(rank, method, False)]
+
+
+def test_one_rank_over_nccl() -> None:
+    assert harm(1, over_nccl) == [[]]
+
+
+def hooks_while_busy(rank: int, method: str) -> "tuple[float, float, int]":
+    """The seconds of the longest hook in a step that keeps the GPU busy for half a second, of the whole step, and the
+    number of hooks."""
+    model, ddp, sync = start(method)
+    cycles, times, on_bucket = cycles_of(0.5), [], sync.on_bucket
+
+    def timed(bucket: Any) -> Any:
+        begun = time.monotonic()
+        future = on_bucket(bucket)
+        times.append(time.monotonic() - begun)
+        return future
+
+    sync.on_bucket = timed
+    for number in range(7):
+        model.zero_grad()
+        given = gradients(model, rank, number)
+        torch.cuda.synchronize()
+        times.clear()
+        loss = ddp(given)
+        begun = time.monotonic()
+        (Busy.apply(loss, cycles) if number == 6 else loss).backward()
+        apply(model)
+        taken = time.monotonic() - begun
+    torch.cuda.synchronize()
+    # It was really busy, and the step has ended.
+    assert time.monotonic() - begun > 0.4
+    assert sync.report().steps == 7
+    return max(times), taken, len(times)
+
+
+@pytest.mark.parametrize("method", ["topk", "iwp", "redsync"])
+def test_the_host_is_not_held_up(method: str) -> None:
+    for longest, taken, hooks in run(2, hooks_while_busy, method):
+        assert hooks > 2 and longest < 0.2 and taken < 0.3, (longest, taken, hooks)
+
+
+def on_another_stream(rank: int) -> "tuple[int, int]":
+    """The bits of steps on a stream of their own, and on torch's."""
+
+    def weights(stream: Any) -> int:
+        model, ddp, sync = start("topk")
+        cycles, given = cycles_of(0.02), [gradients(model, rank, number) for number in range(7)]
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            for each in given:
+                model.zero_grad()
+                Busy.apply(ddp(each), cycles).backward()
+                apply(model)
+        torch.cuda.synchronize()
+        sync.close()
+        return bits(list(model.parameters()))
+
+    return weights(torch.cuda.Stream()), weights(torch.cuda.current_stream())
+
+
+def test_another_stream() -> None:
+    for found, expected in run(2, on_another_stream):
+        assert found == expected
+
+
+def poisoned(rank: int, method: str) -> "tuple[list[str], int]":
+    model, ddp, sync = start(method)
+    said, zeros, weights = [], [], []
+    for number in range(9):
+        given = gradients(model, rank, number)
+        if number == 5 and rank == 1:
+            given[3].view(-1)[37] = float("nan")
+        model.zero_grad()
+        try:
+            ddp(given).backward()
+            said.append("")
+        except thinwire.StepSkipped as error:
+            said.append(str(error))
+        zeros.append(not flat(model).any())
+        apply(model)
+        weights.append(bits(list(model.parameters())))
+        if rank == 0:
+            # One rank alone may ask: all of them hear of it in the same pass.
+            sync.report()
+    assert zeros == [number == 5 for number in range(9)], zeros
+    assert weights[5] == weights[4] and len(set(weights)) == 8
+    assert (sync.report().steps, sync.report().skipped) == (8, 1)
+    sync.close()
+    return said, weights[-1]
+
+
+@pytest.mark.parametrize("method", ["redsync", "topk", "ar-topk", "fft", "dense"])
+def test_a_nan_is_told_of_one_step_late_by_all_ranks(method: str) -> None:
+    results = run(2, poisoned, method)
+    assert results[0] == results[1]
+    said = results[0][0]
+    assert [bool(words) for words in said] == [number == 6 for number in range(9)], said
+    for word in ("step 5 ", "rank 1", '"wide"', "NaN", "one step late"):
+        assert word in said[6], said[6]
+
+
+def states(rank: int, method: str) -> "list[bool]":
+    """Whether a state taken after each of some steps is that of a run that waits."""
+
+    def kept(run_ahead: bool) -> "list[int]":
+        model, ddp, sync = start(method, run_ahead=run_ahead)
+        found = []
+        for number in range(6):
+            model.zero_grad()
+            ddp(gradients(model, rank, number)).backward()
+            apply(model)
+            found.append(bits(list(sync.state_dict()["residual"].values())))
+        sync.close()
+        return found
+
+    return [a == b for a, b in zip(kept(True), kept(False))]
+
+
+def test_states_in_between() -> None:
+    assert run(2, states, "topk") == run(2, states, "redsync") == [[True] * 6] * 2
+
+
+def while_the_other_is_late(rank: int, run_ahead: bool) -> int:
+    """Rank 1 comes late to every step, so that the GPU waits for long on rank 0. In that time the host fills the queues
+    with work and copies, and the engine needs more memory with each step."""
+    model, ddp, sync = start("topk", run_ahead=run_ahead, timeout=30)
+    numbers, pinned = torch.zeros(1000, device=DEVICE), torch.zeros(1000).pin_memory()
+    for number, density in enumerate([0.001, 0.001, 0.001, 0.001, 0.01, 0.1, 0.5, 0.02]):
+        sync.set_density(density)
+        given = gradients(model, rank, number)
+        model.zero_grad()
+        if rank == 1:
+            time.sleep(0.5)
+        ddp(given).backward()
+        apply(model)
+        for _ in range(5000):
+            numbers.add_(1.0)
+        numbers.copy_(pinned, non_blocking=True)
+        pinned.copy_(numbers, non_blocking=True)
+    torch.cuda.synchronize()
+    sync.close()
+    return bits(list(model.parameters()))
+
+
+def test_the_host_may_run_far_ahead() -> None:
+    assert run(2, while_the_other_is_late, True) == run(2, while_the_other_is_late, False)
+
+
+def something_new(rank: int) -> "tuple[int, float]":
+    """While the GPU waits, torch loads kernels and takes memory that it has not needed before; either may want to wait
+    for all of the GPU. The steps, and the seconds of rank 0 for these."""
+    model, ddp, sync = start("topk", timeout=20)
+    new = [torch.special.i0, torch.erfinv, torch.digamma, torch.special.ndtri, lambda x: x.cumprod(0).logcumsumexp(0)]
+    seconds = 0.0
+    for number in range(4 + len(new)):
+        given = gradients(model, rank, number)
+        model.zero_grad()
+        torch.cuda.synchronize()
+        if rank == 1 and number >= 4:
+            time.sleep(0.3)
+        ddp(given).backward()
+        begun = time.monotonic()
+        if number >= 4:
+            new[number - 4](torch.rand(50_000_000 + 10_000_000 * number, device=DEVICE))
+        seconds = max(seconds, time.monotonic() - begun)
+        apply(model)
+    torch.cuda.synchronize()
+    steps = sync.report().steps
+    sync.close()
+    return steps, seconds
+
+
+def test_torch_may_need_something_new() -> None:
+    for steps, seconds in run(2, something_new):
+        assert steps == 9 and seconds < 5, (steps, seconds)
+
+
+def in_a_loop(rank: int, run_ahead: bool) -> int:
+    model = Given().to(DEVICE)
+    sync = tw.Synchronizer(model.named_parameters(), "redsync", 0.01, bucket_bytes=50_000, run_ahead=run_ahead)
+    for number in range(8):
+        for parameter, gradient in zip(model.parameters(), gradients(model, rank, number)):
+            parameter.grad = gradient
+        sync.synchronize()
+        apply(model)
+    assert sync.report().steps == 8
+    sync.close()
+    return bits(list(model.parameters()))
+
+
+def test_a_loop() -> None:
+    assert run(2, in_a_loop, True) == run(2, in_a_loop, False)
+
+
+def left_to_itself(rank: int) -> int:
+    """The last step is nobody's any more when it ends; the weights get its mean all the same."""
+    model, ddp, sync = start("topk")
+    for number in range(6):
+        model.zero_grad()
+        if number == 5 and rank == 1:
+            time.sleep(0.5)
+        ddp(gradients(model, rank, number)).backward()
+        apply(model)
+    del ddp, sync
+    return bits(list(model.parameters()))
+
+
+def test_a_step_ends_though_nobody_asks() -> None:
+    found = run(2, left_to_itself)
+    assert found[0] == found[1]
+
+
+def one_dies(rank: int) -> "tuple[str, bool, float]":
+    """What the other says, whether its GPU goes on, and after how long."""
+    model, ddp, sync = start("topk", timeout=5)
+    for number in range(5):
+        model.zero_grad()
+        ddp(gradients(model, rank, number)).backward()
+        apply(model)
+    torch.cuda.synchronize()
+    if rank == 1:
+        os._exit(3)
+    begun, said = time.monotonic(), "nothing"
+    try:
+        for number in range(5, 8):
+            model.zero_grad()
+            ddp(gradients(model, rank, number)).backward()
+            apply(model)
+    except thinwire.GroupLost as error:
+        said = str(error)
+    torch.cuda.synchronize()
+    finite = all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters())
+    return said, finite, time.monotonic() - begun
+
+
+def test_a_rank_that_dies_ends_the_other_with_an_error() -> None:
+    (said, finite, seconds), nothing = harm(2, one_dies)
+    assert nothing is None and finite and seconds < 30
+    assert "rank 1" in said or "connection" in said.lower(), said
+
+
+def one_gives_up(rank: int) -> bool:
+    """The engine is given up while a step is under way: whatever waits goes on."""
+    model, ddp, sync = start("topk", timeout=5)
+    for number in range(6):
+        model.zero_grad()
+        ddp(gradients(model, rank, number)).backward()
+    sync._give_up(RuntimeError("this is a test"))
+    torch.cuda.synchronize()
+    return True
+
+
+def test_nothing_waits_for_an_engine_that_was_given_up() -> None:
+    assert harm(2, one_gives_up) == [True, True]
