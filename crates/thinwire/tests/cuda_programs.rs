@@ -10,7 +10,10 @@ fn every_program_compiles_for_sm_80_and_sm_90() {
         for architecture in ["sm_80", "sm_90"] {
             match program.compile(architecture) {
                 Ok(code) => assert!(code.len() > 1000, "{program} for {architecture}: {} bytes", code.len()),
-                Err(error) if error.to_string().contains("libnvrtc") && std::env::var_os("THINWIRE_NVRTC").is_none() => {
+                Err(error)
+                    if error.to_string().contains("libnvrtc")
+                        && std::env::var_os("THINWIRE_NVRTC").is_none() =>
+                {
                     eprintln!("not compiled: {error}");
                     return;
                 }

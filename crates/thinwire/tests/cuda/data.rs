@@ -45,14 +45,37 @@ impl Noise {
         match self.below(9) {
             0 => ("zeros", vec![0.0; len]),
             1 => ("all equal", vec![-0.25; len]),
-            2 => ("two magnitudes", (0..len).map(|_| if self.below(20) == 0 { 2.0 } else { 1.0 } * sign(self.word())).collect()),
-            3 => ("few non-zero", (0..len).map(|_| if self.below(5000) == 0 { self.uniform() } else { 0.0 }).collect()),
-            4 => ("denormal", (0..len).map(|_| f32::from_bits(self.below(1 << 20) as u32) * sign(self.word())).collect()),
-            5 => ("any exponent", (0..len).map(|_| f32::from_bits((self.word() as u32 & 0xbfff_ffff).min(0xfeff_ffff))).map(|x| if x.is_finite() { x } else { 0.0 }).collect()),
+            2 => (
+                "two magnitudes",
+                (0..len).map(|_| if self.below(20) == 0 { 2.0 } else { 1.0 } * sign(self.word())).collect(),
+            ),
+            3 => (
+                "few non-zero",
+                (0..len).map(|_| if self.below(5000) == 0 { self.uniform() } else { 0.0 }).collect(),
+            ),
+            4 => (
+                "denormal",
+                (0..len).map(|_| f32::from_bits(self.below(1 << 20) as u32) * sign(self.word())).collect(),
+            ),
+            5 => (
+                "any exponent",
+                (0..len)
+                    .map(|_| f32::from_bits((self.word() as u32 & 0xbfff_ffff).min(0xfeff_ffff)))
+                    .map(|x| if x.is_finite() { x } else { 0.0 })
+                    .collect(),
+            ),
             6 => ("rising", (0..len).map(|i| i as f32).collect()),
             7 => ("one block holds all", {
                 let start = self.below(len);
-                (0..len).map(|i| if (start..start + len / 50 + 1).contains(&i) { self.uniform() + 1.0 } else { 1e-6 * self.uniform() }).collect()
+                (0..len)
+                    .map(|i| {
+                        if (start..start + len / 50 + 1).contains(&i) {
+                            self.uniform() + 1.0
+                        } else {
+                            1e-6 * self.uniform()
+                        }
+                    })
+                    .collect()
             }),
             _ => ("normal", self.normal(len)),
         }

@@ -73,7 +73,12 @@ fn gradients(noise: &mut Noise, steps: usize, ranks: usize) -> Vec<Vec<Vec<Vec<f
     (0..steps).map(|_| (0..ranks).map(|_| of_rank(noise)).collect()).collect()
 }
 
-fn run_cpu(method: &str, ranks: usize, gradients: &[Vec<Vec<Vec<f32>>>], weights: &[Vec<f32>]) -> Vec<Vec<Vec<f32>>> {
+fn run_cpu(
+    method: &str,
+    ranks: usize,
+    gradients: &[Vec<Vec<Vec<f32>>>],
+    weights: &[Vec<f32>],
+) -> Vec<Vec<Vec<f32>>> {
     let means = Local::run(ranks, |group| {
         let rank = group.rank();
         let mut synchronizer = Synchronizer::new(group, method, layout()).unwrap();
@@ -87,12 +92,19 @@ fn run_cpu(method: &str, ranks: usize, gradients: &[Vec<Vec<Vec<f32>>>], weights
     means.into_iter().next().unwrap()
 }
 
-fn run_cuda(method: &str, ranks: usize, gradients: &[Vec<Vec<Vec<f32>>>], weights: &[Vec<f32>]) -> Vec<Vec<Vec<Vec<f32>>>> {
+fn run_cuda(
+    method: &str,
+    ranks: usize,
+    gradients: &[Vec<Vec<Vec<f32>>>],
+    weights: &[Vec<f32>],
+) -> Vec<Vec<Vec<Vec<f32>>>> {
     Local::run(ranks, |group| {
         let rank = group.rank();
         let cuda = Cuda::new(0).unwrap();
         let device = Cuda::new(0).unwrap();
-        let mut synchronizer = Synchronizer::<Held, Cuda>::with_kernels(cuda, group, method, layout(), Options::default()).unwrap();
+        let mut synchronizer =
+            Synchronizer::<Held, Cuda>::with_kernels(cuda, group, method, layout(), Options::default())
+                .unwrap();
         let mut means = Vec::new();
         for of_ranks in gradients {
             for (bucket, gradient) in of_ranks[rank].iter().enumerate() {
@@ -132,13 +144,22 @@ fn frequencies_are_those_of_the_cpu_but_for_rounding() {
     let ranks = 2;
     let weights: Vec<Vec<f32>> = buckets().iter().map(|bucket| noise.normal(bucket.len())).collect();
     let gradients = gradients(&mut noise, 4, ranks);
-    for method in ["fft", "fft:bits=0", "fft:block=256", "fft:block=0", "fft:theta=0", "fft:theta=0.999", "fft:half_input=true"] {
+    for method in [
+        "fft",
+        "fft:bits=0",
+        "fft:block=256",
+        "fft:block=0",
+        "fft:theta=0",
+        "fft:theta=0.999",
+        "fft:half_input=true",
+    ] {
         let expected = run_cpu(method, ranks, &gradients, &weights);
         let found = run_cuda(method, ranks, &gradients, &weights);
         assert!(found[0] == found[1], "{method}: replicas");
         for (step, (found, expected)) in found[0].iter().zip(&expected).enumerate() {
             for (found, expected) in found.iter().zip(expected) {
-                let distance: f64 = found.iter().zip(expected).map(|(a, b)| (*a as f64 - *b as f64).powi(2)).sum();
+                let distance: f64 =
+                    found.iter().zip(expected).map(|(a, b)| (*a as f64 - *b as f64).powi(2)).sum();
                 let size: f64 = expected.iter().map(|b| (*b as f64).powi(2)).sum();
                 // A bin at the edge of the selection, or a value at the edge of two codes, may fall to the other side.
                 assert!(distance <= 1e-3 * size, "{method}, step {step}: {distance} of {size}");
@@ -153,7 +174,11 @@ fn half_width_gradients_get_half_width_means() {
     for element in [Element::F16, Element::Bf16] {
         let means = Local::run(2, |group| {
             let value = group.rank() as f32 + 1.0;
-            let bits = if element == Element::F16 { half::f16::from_f32(value).to_bits() } else { half::bf16::from_f32(value).to_bits() };
+            let bits = if element == Element::F16 {
+                half::f16::from_f32(value).to_bits()
+            } else {
+                half::bf16::from_f32(value).to_bits()
+            };
             let (cuda, device) = (Cuda::new(0).unwrap(), Cuda::new(0).unwrap());
             let memory = Buffer::of(device.device(), &[bits; 1000]).unwrap();
             struct Words(Gradient);
@@ -168,14 +193,25 @@ fn half_width_gradients_get_half_width_means() {
                 }
             }
             let layout = Bucket::single("weight", 1000).unwrap();
-            let mut synchronizer = Synchronizer::<Words, Cuda>::with_kernels(cuda, group, "topk:density=0.01,dense_up_to=0,dense_one_dimensional=false", layout, Options::default()).unwrap();
+            let mut synchronizer = Synchronizer::<Words, Cuda>::with_kernels(
+                cuda,
+                group,
+                "topk:density=0.01,dense_up_to=0,dense_one_dimensional=false",
+                layout,
+                Options::default(),
+            )
+            .unwrap();
             // SAFETY: the buffer holds as many such numbers, and stays.
             let gradient = unsafe { Gradient::new(memory.address(), 1000, element, None) }.unwrap();
             synchronizer.submit(0, Words(gradient), None).unwrap();
             synchronizer.wait().unwrap();
             memory.read(0..1000).unwrap()
         });
-        let mean = if element == Element::F16 { half::f16::from_f32(1.5).to_bits() } else { half::bf16::from_f32(1.5).to_bits() };
+        let mean = if element == Element::F16 {
+            half::f16::from_f32(1.5).to_bits()
+        } else {
+            half::bf16::from_f32(1.5).to_bits()
+        };
         for words in means {
             assert!(words[..10].iter().all(|&word| word == mean), "{:?}", &words[..12]);
             assert!(words[10..].iter().all(|&word| word == 0));
@@ -192,7 +228,9 @@ fn a_nan_is_skipped_by_all_ranks_and_the_next_step_works() {
         let outcomes = Local::run(2, |group| {
             let rank = group.rank();
             let (cuda, device) = (Cuda::new(0).unwrap(), Cuda::new(0).unwrap());
-            let mut synchronizer = Synchronizer::<Held, Cuda>::with_kernels(cuda, group, method, layout(), Options::default()).unwrap();
+            let mut synchronizer =
+                Synchronizer::<Held, Cuda>::with_kernels(cuda, group, method, layout(), Options::default())
+                    .unwrap();
             let mut step = |gradients: &[Vec<f32>]| {
                 for (bucket, gradient) in gradients.iter().enumerate() {
                     synchronizer.submit(bucket, Held::new(&device, gradient), None).unwrap();
@@ -209,7 +247,10 @@ fn a_nan_is_skipped_by_all_ranks_and_the_next_step_works() {
             skipped
         });
         for outcome in outcomes {
-            assert!(matches!(&outcome, Error::Skipped { rank: 1, reason, .. } if reason.contains("bias")), "{method}: {outcome}");
+            assert!(
+                matches!(&outcome, Error::Skipped { rank: 1, reason, .. } if reason.contains("bias")),
+                "{method}: {outcome}"
+            );
         }
     }
 }

@@ -40,9 +40,18 @@ struct Setting<'a> {
     step: u64,
 }
 
-fn mean_weight<K: Kernels>(kernels: &mut K, weights: &K::Gradient, ranges: &[Range<usize>], selector: &dyn Select) -> f64 {
+fn mean_weight<K: Kernels>(
+    kernels: &mut K,
+    weights: &K::Gradient,
+    ranges: &[Range<usize>],
+    selector: &dyn Select,
+) -> f64 {
     let sample = Importance::weight_sample(ranges);
-    if selector.needs_weights() { kernels.statistics(weights, &sample).unwrap().mean_magnitude() } else { 0.0 }
+    if selector.needs_weights() {
+        kernels.statistics(weights, &sample).unwrap().mean_magnitude()
+    } else {
+        0.0
+    }
 }
 
 /// One side, CPU or GPU, with its memory.
@@ -73,7 +82,14 @@ impl<K: Kernels> Side<K> {
         let mean_weight = mean_weight(kernels, weights, ranges, selector.as_ref());
         let score = selector.score(mean_weight);
         let (mut positions, mut values) = (kernels.positions(), kernels.values());
-        let walk = Walk { momentum: Some(&mut *momentum), weights: Some(weights), update, scale, score, ..Walk::new(gradient, &mut *residual) };
+        let walk = Walk {
+            momentum: Some(&mut *momentum),
+            weights: Some(weights),
+            update,
+            scale,
+            score,
+            ..Walk::new(gradient, &mut *residual)
+        };
         let outcome = match kernels.survey(walk, ranges, selector.expect(k), guess) {
             Err(fault) => Err(fault),
             Ok(mut survey) => {
@@ -90,11 +106,21 @@ impl<K: Kernels> Side<K> {
         }
         let (positions, values) = read(kernels, positions, values);
         let len = residual.len();
-        Step { outcome, positions, values, residual: residual.read(0..len).unwrap(), momentum: momentum.read(0..len).unwrap() }
+        Step {
+            outcome,
+            positions,
+            values,
+            residual: residual.read(0..len).unwrap(),
+            momentum: momentum.read(0..len).unwrap(),
+        }
     }
 }
 
-fn read_device(cuda: &mut Cuda, positions: <Cuda as Kernels>::Positions, mut values: <Cuda as Kernels>::Values) -> (Vec<u32>, Vec<f32>) {
+fn read_device(
+    cuda: &mut Cuda,
+    positions: <Cuda as Kernels>::Positions,
+    mut values: <Cuda as Kernels>::Values,
+) -> (Vec<u32>, Vec<f32>) {
     (positions.to_vec().unwrap(), cuda.on_host(&mut values).unwrap().to_vec())
 }
 
@@ -104,13 +130,23 @@ fn compare(what: &str, selector: &dyn Select, len: usize, steps: &[Setting<'_>])
     let mut cuda = Side::new(cuda(), len, selector);
     for (number, setting) in steps.iter().enumerate() {
         let device = cuda.kernels.device().clone();
-        let (gradient, weights) = (Buffer::of(&device, setting.gradient).unwrap(), Buffer::of(&device, setting.weights).unwrap());
-        let expected = cpu.step(setting, setting.gradient, setting.weights, |_, positions, values| (positions, values));
+        let (gradient, weights) =
+            (Buffer::of(&device, setting.gradient).unwrap(), Buffer::of(&device, setting.weights).unwrap());
+        let expected =
+            cpu.step(setting, setting.gradient, setting.weights, |_, positions, values| (positions, values));
         let found = cuda.step(setting, &Gradient::of(&gradient), &Gradient::of(&weights), read_device);
         let what = format!("{what}, {len} elements, k {}, step {number}", setting.k);
         assert_eq!(found.outcome, expected.outcome, "{what}");
-        if let Some(i) = (0..found.positions.len().max(expected.positions.len())).find(|&i| found.positions.get(i) != expected.positions.get(i)) {
-            panic!("{what}: position {i} is {:?} of {}; expected {:?} of {}", found.positions.get(i), found.positions.len(), expected.positions.get(i), expected.positions.len());
+        if let Some(i) = (0..found.positions.len().max(expected.positions.len()))
+            .find(|&i| found.positions.get(i) != expected.positions.get(i))
+        {
+            panic!(
+                "{what}: position {i} is {:?} of {}; expected {:?} of {}",
+                found.positions.get(i),
+                found.positions.len(),
+                expected.positions.get(i),
+                expected.positions.len()
+            );
         }
         assert_same(&found.values, &expected.values, &format!("{what}: values"));
         if expected.outcome.is_ok() {
@@ -171,7 +207,15 @@ fn every_selector_chooses_the_same_elements() {
             let steps: Vec<Setting<'_>> = gradients
                 .iter()
                 .enumerate()
-                .map(|(step, gradient)| Setting { gradient, weights: &weights, ranges: &ranges, update: Update::Add, scale: 1.0, k, step: step as u64 })
+                .map(|(step, gradient)| Setting {
+                    gradient,
+                    weights: &weights,
+                    ranges: &ranges,
+                    update: Update::Add,
+                    scale: 1.0,
+                    k,
+                    step: step as u64,
+                })
                 .collect();
             compare(name, selector.as_ref(), len, &steps);
         }
@@ -193,7 +237,15 @@ fn hostile_vectors_are_chosen_from_alike() {
                 let steps: Vec<Setting<'_>> = gradients
                     .iter()
                     .enumerate()
-                    .map(|(step, (_, gradient))| Setting { gradient, weights: &weights, ranges: &whole, update: Update::Add, scale: 1.0, k, step: step as u64 })
+                    .map(|(step, (_, gradient))| Setting {
+                        gradient,
+                        weights: &weights,
+                        ranges: &whole,
+                        update: Update::Add,
+                        scale: 1.0,
+                        k,
+                        step: step as u64,
+                    })
                     .collect();
                 compare(&format!("{name} of {kinds:?}"), selector.as_ref(), len, &steps);
             }
@@ -205,7 +257,9 @@ fn hostile_vectors_are_chosen_from_alike() {
 #[ignore = "needs an NVIDIA GPU: ./test gpu"]
 fn every_update_enters_the_memory_alike() {
     let mut noise = Noise::fresh();
-    for update in [Update::Add, Update::Replace, Update::HeavyBall(0.9), Update::Nesterov(0.5), Update::HeavyBall(0.0)] {
+    for update in
+        [Update::Add, Update::Replace, Update::HeavyBall(0.9), Update::Nesterov(0.5), Update::HeavyBall(0.0)]
+    {
         for &len in SIZES {
             for selector in [&Exact as &dyn Select, &Importance::default()] {
                 let ranges = ranges(&mut noise, len);
@@ -215,7 +269,15 @@ fn every_update_enters_the_memory_alike() {
                 let steps: Vec<Setting<'_>> = gradients
                     .iter()
                     .enumerate()
-                    .map(|(step, gradient)| Setting { gradient, weights: &weights, ranges: &ranges, update, scale: 0.37, k, step: step as u64 })
+                    .map(|(step, gradient)| Setting {
+                        gradient,
+                        weights: &weights,
+                        ranges: &ranges,
+                        update,
+                        scale: 0.37,
+                        k,
+                        step: step as u64,
+                    })
                     .collect();
                 compare(&format!("{update:?}"), selector, len, &steps);
             }
@@ -231,14 +293,24 @@ fn a_wrong_guess_costs_time_and_never_the_result() {
     let gradient = noise.normal(len);
     for k in [1usize, 500, 50_000, len] {
         for floor in [0.0, 1e-30, 0.5, 1.0, 5.0, 1e30] {
-            let setting = Setting { gradient: &gradient, weights: &gradient, ranges: &[0..len], update: Update::Add, scale: 1.0, k, step: 0 };
+            let setting = Setting {
+                gradient: &gradient,
+                weights: &gradient,
+                ranges: &[0..len],
+                update: Update::Add,
+                scale: 1.0,
+                k,
+                step: 0,
+            };
             let mut cpu = Side::new(Cpu::new(1), len, &Exact);
             let mut cuda = Side::new(cuda(), len, &Exact);
             cuda.guess.floor = floor;
             let device = cuda.kernels.device().clone();
             let on_device = Buffer::of(&device, &gradient).unwrap();
-            let expected = cpu.step(&setting, &gradient, &gradient, |_, positions, values| (positions, values));
-            let found = cuda.step(&setting, &Gradient::of(&on_device), &Gradient::of(&on_device), read_device);
+            let expected =
+                cpu.step(&setting, &gradient, &gradient, |_, positions, values| (positions, values));
+            let found =
+                cuda.step(&setting, &Gradient::of(&on_device), &Gradient::of(&on_device), read_device);
             assert!(found.positions == expected.positions, "floor {floor}, k {k}");
             assert_same(&found.residual, &expected.residual, &format!("floor {floor}, k {k}"));
         }
@@ -261,7 +333,15 @@ fn a_non_finite_value_is_found_first_and_never_enters() {
                 let mut cuda = Side::new(cuda(), len, selector);
                 let device = cuda.kernels.device().clone();
                 let mut run = |gradient: &[f32]| {
-                    let setting = Setting { gradient, weights: gradient, ranges: &[0..len], update, scale: 1.0, k: 600, step: 0 };
+                    let setting = Setting {
+                        gradient,
+                        weights: gradient,
+                        ranges: &[0..len],
+                        update,
+                        scale: 1.0,
+                        k: 600,
+                        step: 0,
+                    };
                     let on_device = Buffer::of(&device, gradient).unwrap();
                     cuda.step(&setting, &Gradient::of(&on_device), &Gradient::of(&on_device), read_device)
                 };
@@ -270,8 +350,16 @@ fn a_non_finite_value_is_found_first_and_never_enters() {
                 let Err(Fault::NonFinite(where_)) = &found.outcome else { panic!("{:?}", found.outcome) };
                 assert_eq!(where_.position, at.min(len - 1));
                 assert!(where_.value.is_nan() == bad.is_nan() || at == len - 1);
-                for (after, before) in found.residual.iter().zip(&before.residual).chain(found.momentum.iter().zip(&before.momentum)) {
-                    assert!(after.is_finite() && (after - before).abs() <= 1e-4 * (1.0 + before.abs()), "{after} {before}");
+                for (after, before) in found
+                    .residual
+                    .iter()
+                    .zip(&before.residual)
+                    .chain(found.momentum.iter().zip(&before.momentum))
+                {
+                    assert!(
+                        after.is_finite() && (after - before).abs() <= 1e-4 * (1.0 + before.abs()),
+                        "{after} {before}"
+                    );
                 }
                 assert!(run(&second).outcome.is_ok());
             }
@@ -288,13 +376,33 @@ fn half_width_gradients_are_read_in_place() {
             let words: Vec<u16> = noise
                 .normal(len)
                 .iter()
-                .map(|&x| if element == Element::F16 { half::f16::from_f32(x).to_bits() } else { half::bf16::from_f32(x).to_bits() })
+                .map(|&x| {
+                    if element == Element::F16 {
+                        half::f16::from_f32(x).to_bits()
+                    } else {
+                        half::bf16::from_f32(x).to_bits()
+                    }
+                })
                 .collect();
             let widened: Vec<f32> = words
                 .iter()
-                .map(|&bits| if element == Element::F16 { half::f16::from_bits(bits).to_f32() } else { half::bf16::from_bits(bits).to_f32() })
+                .map(|&bits| {
+                    if element == Element::F16 {
+                        half::f16::from_bits(bits).to_f32()
+                    } else {
+                        half::bf16::from_bits(bits).to_f32()
+                    }
+                })
                 .collect();
-            let setting = Setting { gradient: &widened, weights: &widened, ranges: &[0..len], update: Update::Add, scale: 1.5, k: len.div_ceil(100), step: 0 };
+            let setting = Setting {
+                gradient: &widened,
+                weights: &widened,
+                ranges: &[0..len],
+                update: Update::Add,
+                scale: 1.5,
+                k: len.div_ceil(100),
+                step: 0,
+            };
             let mut cpu = Side::new(Cpu::new(1), len, &Exact);
             let mut cuda = Side::new(cuda(), len, &Exact);
             let device = cuda.kernels.device().clone();
@@ -302,7 +410,8 @@ fn half_width_gradients_are_read_in_place() {
             // SAFETY: the buffer holds as many such numbers, and stays.
             let gradient = unsafe { Gradient::new(memory.address(), len, element, None) }.unwrap();
             for _ in 0..2 {
-                let expected = cpu.step(&setting, &widened, &widened, |_, positions, values| (positions, values));
+                let expected =
+                    cpu.step(&setting, &widened, &widened, |_, positions, values| (positions, values));
                 let found = cuda.step(&setting, &gradient, &gradient, read_device);
                 assert_eq!(found.outcome, expected.outcome);
                 assert!(found.positions == expected.positions);

@@ -120,8 +120,20 @@ fn copy_rate(cuda: &mut Cuda, elements: usize) -> Result<f64> {
 }
 
 impl Row {
-    fn new(cuda: &mut Cuda, name: &str, cold: bool, selector: Box<dyn Select>, elements: usize) -> Result<Row> {
-        Ok(Row { name: name.into(), cold, selector, residual: cuda.zeros(elements)?, guess: Guess::default() })
+    fn new(
+        cuda: &mut Cuda,
+        name: &str,
+        cold: bool,
+        selector: Box<dyn Select>,
+        elements: usize,
+    ) -> Result<Row> {
+        Ok(Row {
+            name: name.into(),
+            cold,
+            selector,
+            residual: cuda.zeros(elements)?,
+            guess: Guess::default(),
+        })
     }
 
     fn measure(
@@ -178,7 +190,12 @@ impl Row {
 }
 
 impl Timed {
-    fn figures(&self, row: &Row, element: Element, (elements, density, floor_ms): (usize, f64, f64)) -> Figures {
+    fn figures(
+        &self,
+        row: &Row,
+        element: Element,
+        (elements, density, floor_ms): (usize, f64, f64),
+    ) -> Figures {
         let device_ms = median(&self.device);
         Figures {
             what: row.name.clone(),
@@ -196,14 +213,19 @@ impl Timed {
 }
 
 /// The mean of eight ranks' messages, made in the order of the ranks: zeros, then one rank after another.
-fn scatter(cuda: &mut Cuda, gradients: &[Gradient], (density, steps, rate): (f64, usize, f64)) -> Result<Figures> {
+fn scatter(
+    cuda: &mut Cuda,
+    gradients: &[Gradient],
+    (density, steps, rate): (f64, usize, f64),
+) -> Result<Figures> {
     let elements = gradients[0].len();
     let (whole, k) = ([0..elements], Exact.quota(elements, density));
     let mut messages = Vec::new();
     for rank in 0..8 {
         let (mut positions, mut values) = (cuda.positions(), cuda.values());
         let (mut residual, mut guess) = (cuda.zeros(elements)?, Guess::default());
-        let walk = Walk { scale: 1.0 + rank as f32, ..Walk::new(&gradients[rank % gradients.len()], &mut residual) };
+        let walk =
+            Walk { scale: 1.0 + rank as f32, ..Walk::new(&gradients[rank % gradients.len()], &mut residual) };
         let mut survey = cuda.survey(walk, &whole, Exact.expect(k), &mut guess)?;
         Exact.select(&mut survey, k, 0);
         Cuda::finish(survey, &mut positions, &mut values)?;
@@ -243,7 +265,11 @@ fn scatter(cuda: &mut Cuda, gradients: &[Gradient], (density, steps, rate): (f64
 }
 
 /// The method `fft` with its defaults, 15 % of the bins at 10 bits: compress, and decompress the own message.
-fn frequencies(cuda: &mut Cuda, gradients: &[Gradient], (warmup, steps, rate): (usize, usize, f64)) -> Result<Vec<Figures>> {
+fn frequencies(
+    cuda: &mut Cuda,
+    gradients: &[Gradient],
+    (warmup, steps, rate): (usize, usize, f64),
+) -> Result<Vec<Figures>> {
     let (elements, density) = (gradients[0].len(), 0.15);
     let plan = ValuePlan::Covering { bits: 10, mantissa: 5, rounding: Rounding::Truncate };
     let mut trip = FftTrip::new(cuda, elements)?;
@@ -284,7 +310,11 @@ impl Outcome {
     fn describe(&self) -> String {
         let titles = ["what", "gradient", ">device ms", ">host ms", ">floor ms", ">× floor", ">kept"];
         let cells = |row: &Figures| {
-            let kept = if row.kept_least == row.kept_most { row.kept_least.to_string() } else { format!("{}-{}", row.kept_least, row.kept_most) };
+            let kept = if row.kept_least == row.kept_most {
+                row.kept_least.to_string()
+            } else {
+                format!("{}-{}", row.kept_least, row.kept_most)
+            };
             vec![
                 row.what.clone(),
                 row.gradient.to_owned(),

@@ -90,9 +90,22 @@ impl Chooser {
         let grid = (unit.count as usize).clamp(1, 8 * self.device.processors() as usize);
         for pass in 0..PASSES {
             launch!(
-                self.device, &self.program, "digits_of_all", grid, THREADS,
-                job.residual, weights, guard, job.side(), unit.pieces(), unit.count, self.bins.address(),
-                self.bins.at(PASSES * BINS), work.choice(), pass as u32, k,
+                self.device,
+                &self.program,
+                "digits_of_all",
+                grid,
+                THREADS,
+                job.residual,
+                weights,
+                guard,
+                job.side(),
+                unit.pieces(),
+                unit.count,
+                self.bins.address(),
+                self.bins.at(PASSES * BINS),
+                work.choice(),
+                pass as u32,
+                k,
             )?;
         }
         Ok(())
@@ -113,9 +126,25 @@ impl Chooser {
             Rule::Cut(cut) => (cut, 0u32, 0),
         };
         launch_together!(
-            self.device, &self.program, "choose", self.grid(expected), THREADS,
-            work.positions.address(), work.values.address(), work.scores.address(), work.found(), capacity, cut, exact,
-            k, self.bins.address(), self.bins.at(PASSES * BINS), self.of_blocks.address(), work.choice(), room, positions,
+            self.device,
+            &self.program,
+            "choose",
+            self.grid(expected),
+            THREADS,
+            work.positions.address(),
+            work.values.address(),
+            work.scores.address(),
+            work.found(),
+            capacity,
+            cut,
+            exact,
+            k,
+            self.bins.address(),
+            self.bins.at(PASSES * BINS),
+            self.of_blocks.address(),
+            work.choice(),
+            room,
+            positions,
             values,
         )
     }
@@ -125,8 +154,16 @@ impl Chooser {
         self.counted.clear()?;
         let capacity = work.capacity();
         launch!(
-            self.device, &self.program, "count_above", self.grid(capacity as usize), THREADS,
-            work.scores.address(), work.found(), capacity, threshold, self.counted.address(),
+            self.device,
+            &self.program,
+            "count_above",
+            self.grid(capacity as usize),
+            THREADS,
+            work.scores.address(),
+            work.found(),
+            capacity,
+            threshold,
+            self.counted.address(),
         )?;
         self.count.fetch(0..1, self.counted.address())?;
         self.device.wait()?;

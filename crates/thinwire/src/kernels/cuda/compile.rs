@@ -76,7 +76,11 @@ impl Program {
         let name = |rest: &'static str| {
             let rest = rest.trim_start();
             // `__launch_bounds__(THREADS)` comes before the name.
-            let rest = if rest.starts_with("__launch_bounds__") { rest.split_once(')')?.1.trim_start() } else { rest };
+            let rest = if rest.starts_with("__launch_bounds__") {
+                rest.split_once(')')?.1.trim_start()
+            } else {
+                rest
+            };
             rest.split_once('(').map(|(name, _)| name)
         };
         own.split("extern \"C\" __global__ void").skip(1).filter_map(name).collect()
@@ -103,8 +107,11 @@ impl Program {
         let mut hash = Sha256::new();
         hash.update(format!("{version:?}\n{:?}\n{}", self.options(architecture), self.source()));
         let hash: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        let file = cache_folder().map(|folder| folder.join(format!("{}-{architecture}-{}.cubin", self.name, &hash[..32])));
-        if let Some(code) = file.as_ref().and_then(|file| std::fs::read(file).ok()).filter(|code| !code.is_empty()) {
+        let file = cache_folder()
+            .map(|folder| folder.join(format!("{}-{architecture}-{}.cubin", self.name, &hash[..32])));
+        if let Some(code) =
+            file.as_ref().and_then(|file| std::fs::read(file).ok()).filter(|code| !code.is_empty())
+        {
             return Ok(code);
         }
         let code = self.compile(architecture)?;
@@ -112,7 +119,9 @@ impl Program {
             // A folder that can't be written costs a second at the next start, and nothing else.
             let temporary = file.with_extension(format!("{}.tmp", std::process::id()));
             let folder = file.parent().map_or(Ok(()), std::fs::create_dir_all);
-            let written = folder.and_then(|()| std::fs::write(&temporary, &code)).and_then(|()| std::fs::rename(&temporary, &file));
+            let written = folder
+                .and_then(|()| std::fs::write(&temporary, &code))
+                .and_then(|()| std::fs::rename(&temporary, &file));
             if let Err(error) = written {
                 let _ = std::fs::remove_file(&temporary);
                 tracing::debug!(file = %file.display(), %error, "compiled kernels are not kept");
@@ -124,10 +133,14 @@ impl Program {
     /// Compiles; needs no GPU. An architecture that begins with `compute_` gives PTX, for cards newer than NVRTC.
     pub fn compile(&self, architecture: &str) -> Result<Vec<u8>> {
         check_present()?;
-        let failed = |reason: String| Error::Device { action: format!("compile the kernels {self} for {architecture}"), reason };
+        let failed = |reason: String| Error::Device {
+            action: format!("compile the kernels {self} for {architecture}"),
+            reason,
+        };
         let source = CString::new(self.source()).map_err(|error| failed(error.to_string()))?;
         let name = CString::new(format!("{}.cu", self.name)).map_err(|error| failed(error.to_string()))?;
-        let program = nvrtc::create_program(&source, Some(&name)).map_err(|error| failed(error.to_string()))?;
+        let program =
+            nvrtc::create_program(&source, Some(&name)).map_err(|error| failed(error.to_string()))?;
         // SAFETY: `program` was made above and is destroyed below.
         let compiled = unsafe { nvrtc::compile_program(program, &self.options(architecture)) };
         let code = match compiled {
@@ -157,7 +170,8 @@ impl std::fmt::Display for Program {
 unsafe fn code_of(program: sys::nvrtcProgram, architecture: &str) -> Result<Vec<u8>, nvrtc::NvrtcError> {
     if architecture.starts_with("compute_") {
         // SAFETY: as the caller promises.
-        return unsafe { nvrtc::get_ptx(program) }.map(|ptx| ptx.into_iter().map(|byte| byte as u8).collect());
+        return unsafe { nvrtc::get_ptx(program) }
+            .map(|ptx| ptx.into_iter().map(|byte| byte as u8).collect());
     }
     let mut size = 0;
     // SAFETY: as the caller promises; the vector has the size NVRTC asks for.
@@ -191,7 +205,8 @@ pub(super) fn check_present() -> Result<()> {
 /// Loads a library of the CUDA toolkit from where toolkits are installed, for good: it is then found by its name.
 pub(super) fn load_toolkit(name: &str) -> bool {
     let homes = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
-    let mut places = homes.chain([PathBuf::from("/usr/local/cuda")]).map(|home| home.join("lib64").join(name));
+    let mut places =
+        homes.chain([PathBuf::from("/usr/local/cuda")]).map(|home| home.join("lib64").join(name));
     places.any(|file| {
         // SAFETY: as above.
         let loaded = unsafe { libloading::Library::new(&file) };
@@ -204,9 +219,10 @@ fn version() -> Result<(i32, i32)> {
     check_present()?;
     let (mut major, mut minor) = (0, 0);
     // SAFETY: both point to an integer.
-    unsafe { sys::nvrtcVersion(&mut major, &mut minor) }
-        .result()
-        .map_err(|error| Error::Device { action: "ask NVRTC for its version".into(), reason: error.to_string() })?;
+    unsafe { sys::nvrtcVersion(&mut major, &mut minor) }.result().map_err(|error| Error::Device {
+        action: "ask NVRTC for its version".into(),
+        reason: error.to_string(),
+    })?;
     Ok((major, minor))
 }
 
@@ -230,7 +246,12 @@ pub(super) fn architecture_for(capability: u32) -> Result<String> {
         Some(best) => Ok(format!("compute_{best}")),
         None => Err(Error::Device {
             action: "compile kernels for the GPU".into(),
-            reason: format!("NVRTC {:?} knows no card as old as compute capability {}.{}", version()?, capability / 10, capability % 10),
+            reason: format!(
+                "NVRTC {:?} knows no card as old as compute capability {}.{}",
+                version()?,
+                capability / 10,
+                capability % 10
+            ),
         }),
     }
 }
@@ -258,7 +279,11 @@ mod tests {
     fn the_kernels_of_every_program_are_found_in_its_source() {
         for program in Program::all() {
             let kernels = program.kernels();
-            assert_eq!(kernels.len(), program.source().matches("__global__").count(), "{program}: {kernels:?}");
+            assert_eq!(
+                kernels.len(),
+                program.source().matches("__global__").count(),
+                "{program}: {kernels:?}"
+            );
             let plain = |name: &&str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
             assert!(!kernels.is_empty() && kernels.iter().all(plain), "{program}: {kernels:?}");
         }
@@ -267,7 +292,8 @@ mod tests {
 
     #[test]
     fn gradients_need_their_own_walks_and_those_that_only_look() {
-        let all: Vec<String> = Program::all_for(Element::Bf16).iter().map(|p| format!("{:?}", p.defines)).collect();
+        let all: Vec<String> =
+            Program::all_for(Element::Bf16).iter().map(|p| format!("{:?}", p.defines)).collect();
         let wanted = |gradient: u32, update: u32| {
             let text = format!("(\"GRADIENT\", \"{gradient}\"), (\"UPDATE\", \"{update}\")");
             all.iter().any(|defines| defines.contains(&text))

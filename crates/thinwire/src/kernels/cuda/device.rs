@@ -116,7 +116,8 @@ impl Device {
             Some(stream) => stream,
             None => {
                 let kind = driver::stream::StreamKind::NonBlocking;
-                driver::stream::create_with_priority(kind, if ahead { highest_priority()? } else { 0 }).map_err(failed)?
+                driver::stream::create_with_priority(kind, if ahead { highest_priority()? } else { 0 })
+                    .map_err(failed)?
             }
         };
         Ok(Arc::new(Device {
@@ -176,8 +177,9 @@ impl Device {
         let function = self.function(program, name)?.0;
         // SAFETY: the wrappers in this folder pass what the kernel of that name takes; all memory belongs to buffers
         // that outlive the work on this stream (they are freed on it, or after waiting for it).
-        let launched =
-            unsafe { driver::launch_kernel(function, (grid, 1, 1), (threads, 1, 1), 0, self.stream, arguments) };
+        let launched = unsafe {
+            driver::launch_kernel(function, (grid, 1, 1), (threads, 1, 1), 0, self.stream, arguments)
+        };
         launched.map_err(|error| fault(&format!("launch the kernel {name}"), error))
     }
 
@@ -193,7 +195,8 @@ impl Device {
         let function = self.function(program, name)?.0;
         let (grid, threads) = ((grid, 1, 1), (threads, 1, 1));
         // SAFETY: as above.
-        let launched = unsafe { driver::launch_cooperative_kernel(function, grid, threads, 0, self.stream, arguments) };
+        let launched =
+            unsafe { driver::launch_cooperative_kernel(function, grid, threads, 0, self.stream, arguments) };
         launched.map_err(|error| fault(&format!("launch the kernel {name}"), error))
     }
 
@@ -236,7 +239,10 @@ impl Device {
     /// Gives back the memory that nobody holds any longer. Waits for the work on all of the GPU if there is some, so no
     /// stream may be waiting for this one.
     pub fn give_back(&self) {
-        let left = self.left.as_ref().map(|left| std::mem::take(&mut *left.lock().unwrap_or_else(PoisonError::into_inner)));
+        let left = self
+            .left
+            .as_ref()
+            .map(|left| std::mem::take(&mut *left.lock().unwrap_or_else(PoisonError::into_inner)));
         left.into_iter().flatten().for_each(|memory| self.free_now(memory));
     }
 
@@ -258,7 +264,8 @@ impl Device {
         self.bind()?;
         let number = self.waits_begun.fetch_add(1, Ordering::SeqCst) + 1;
         // SAFETY: the stream is there.
-        unsafe { driver::stream::synchronize(self.stream) }.map_err(|error| fault("finish the work on the GPU", error))?;
+        unsafe { driver::stream::synchronize(self.stream) }
+            .map_err(|error| fault("finish the work on the GPU", error))?;
         self.waits_over.fetch_max(number, Ordering::SeqCst);
         Ok(())
     }
@@ -319,8 +326,14 @@ impl Device {
     pub fn wait_for(&self, event: &Event) -> Result<()> {
         self.bind()?;
         // SAFETY: event and stream are there.
-        unsafe { driver::stream::wait_event(self.stream, event.event, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT) }
-            .map_err(|error| fault("wait for another stream", error))
+        unsafe {
+            driver::stream::wait_event(
+                self.stream,
+                event.event,
+                sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT,
+            )
+        }
+        .map_err(|error| fault("wait for another stream", error))
     }
 }
 
@@ -406,7 +419,11 @@ fn check_driver() -> Result<()> {
     let asked = unsafe { sys::cuDriverGetVersion(&mut version) }.result();
     asked.map_err(|error| fault("ask NVIDIA's driver for its version", error))?;
     if version < 12_000 {
-        let reason = format!("NVIDIA's driver supports CUDA {}.{}; expected 12.0 or later: update the driver", version / 1000, version % 1000 / 10);
+        let reason = format!(
+            "NVIDIA's driver supports CUDA {}.{}; expected 12.0 or later: update the driver",
+            version / 1000,
+            version % 1000 / 10
+        );
         return Err(Error::Device { action: action(), reason });
     }
     Ok(())
@@ -422,7 +439,8 @@ fn attribute(device: sys::CUdevice, which: CUdevice_attribute) -> Result<u32> {
 fn look_up(ordinal: i32) -> Result<(sys::CUdevice, u32)> {
     let count = driver::device::get_count().map_err(|error| fault("count the GPUs", error))?;
     if ordinal < 0 || ordinal >= count {
-        let reason = if count == 0 { "there is none".into() } else { format!("there are {count}, numbered from 0") };
+        let reason =
+            if count == 0 { "there is none".into() } else { format!("there are {count}, numbered from 0") };
         return Err(Error::Device { action: format!("use GPU {ordinal}"), reason });
     }
     let device = driver::device::get(ordinal).map_err(|error| fault("open the GPU", error))?;
@@ -432,7 +450,9 @@ fn look_up(ordinal: i32) -> Result<(sys::CUdevice, u32)> {
     if capability < compile::OLDEST {
         let name = driver::device::get_name(device).unwrap_or_default();
         let (oldest_major, oldest_minor) = (compile::OLDEST / 10, compile::OLDEST % 10);
-        let reason = format!("{name} has compute capability {major}.{minor}; expected {oldest_major}.{oldest_minor} or later");
+        let reason = format!(
+            "{name} has compute capability {major}.{minor}; expected {oldest_major}.{oldest_minor} or later"
+        );
         return Err(Error::Device { action: format!("use GPU {ordinal}"), reason });
     }
     Ok((device, capability))

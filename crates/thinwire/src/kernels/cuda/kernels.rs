@@ -118,7 +118,12 @@ impl Kernels for Cuda {
 
     fn workspace_bytes(&self) -> usize {
         let host = 4 * (self.indices.capacity() + self.decoded.capacity() + self.staged.slice().len());
-        self.work.bytes() + self.upload.bytes() + self.mean.bytes() + 4 * self.scratch.len() + self.codec.bytes() + host
+        self.work.bytes()
+            + self.upload.bytes()
+            + self.mean.bytes()
+            + 4 * self.scratch.len()
+            + self.codec.bytes()
+            + host
             + self.bytes.capacity()
             + self.message.slice().len()
     }
@@ -175,7 +180,12 @@ impl Kernels for Cuda {
         Ok(squares(&values).sqrt())
     }
 
-    fn append(&mut self, vector: &Buffer<f32>, range: Range<usize>, values: &mut DeviceList<f32>) -> Result<()> {
+    fn append(
+        &mut self,
+        vector: &Buffer<f32>,
+        range: Range<usize>,
+        values: &mut DeviceList<f32>,
+    ) -> Result<()> {
         let to = values.room(range.len())?;
         copy(&self.device, vector.at(range.start), to, 4 * range.len())?;
         let fetched = values.fetch_ahead(range.len())?;
@@ -245,14 +255,28 @@ impl Kernels for Cuda {
         self.write(section, writer)
     }
 
-    fn keep_loss(&mut self, form: &ValueForm, range: Range<usize>, values: &mut DeviceList<f32>) -> Result<()> {
+    fn keep_loss(
+        &mut self,
+        form: &ValueForm,
+        range: Range<usize>,
+        values: &mut DeviceList<f32>,
+    ) -> Result<()> {
         self.lose(form, range, values)
     }
 
     fn clear(&mut self, positions: Run<'_, DeviceList<u32>>, vector: &mut Buffer<f32>) -> Result<()> {
         let count = positions.range.len();
         let at = positions.list.at(positions.range.start);
-        launch!(self.device, &self.vector, "clear", self.grid(count), THREADS, at, count as u64, vector.address())
+        launch!(
+            self.device,
+            &self.vector,
+            "clear",
+            self.grid(count),
+            THREADS,
+            at,
+            count as u64,
+            vector.address()
+        )
     }
 
     fn scatter_add(
@@ -269,7 +293,12 @@ impl Kernels for Cuda {
         vector.clear_range(range)
     }
 
-    fn replace(&mut self, values: Run<'_, DeviceList<f32>>, start: usize, vector: &mut Buffer<f32>) -> Result<()> {
+    fn replace(
+        &mut self,
+        values: Run<'_, DeviceList<f32>>,
+        start: usize,
+        vector: &mut Buffer<f32>,
+    ) -> Result<()> {
         copy(&self.device, values.list.at(values.range.start), vector.at(start), 4 * values.range.len())
     }
 
@@ -287,7 +316,12 @@ impl Kernels for Cuda {
         copy(&self.device, from, self.mean.address(mean) + 4 * start as u64, 4 * sums.len())
     }
 
-    fn scatter(&mut self, positions: Run<'_, DeviceList<u32>>, sums: &[f32], mean: &mut Gradient) -> Result<()> {
+    fn scatter(
+        &mut self,
+        positions: Run<'_, DeviceList<u32>>,
+        sums: &[f32],
+        mean: &mut Gradient,
+    ) -> Result<()> {
         let what = self.upload.send(sums)?;
         let positions = positions.list.at(positions.range.start);
         self.scatter_to((positions, what), sums.len(), 1.0, self.mean.address(mean))
@@ -339,7 +373,12 @@ impl Kernels for Cuda {
         Ok(())
     }
 
-    fn transform(&mut self, vector: &Buffer<f32>, half_input: bool, spectrum: &mut CudaSpectrum) -> Result<()> {
+    fn transform(
+        &mut self,
+        vector: &Buffer<f32>,
+        half_input: bool,
+        spectrum: &mut CudaSpectrum,
+    ) -> Result<()> {
         // SAFETY: the vector is as long as its bucket.
         unsafe { spectrum.forward(vector.address(), half_input) }
     }

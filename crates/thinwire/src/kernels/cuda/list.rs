@@ -107,7 +107,11 @@ impl<T: Pod> DeviceList<T> {
     }
 
     /// Changes entries in host memory, and brings them back to the device.
-    pub(super) fn change(&mut self, range: Range<usize>, change: impl FnOnce(&mut [T]) -> Result<()>) -> Result<()> {
+    pub(super) fn change(
+        &mut self,
+        range: Range<usize>,
+        change: impl FnOnce(&mut [T]) -> Result<()>,
+    ) -> Result<()> {
         self.on_host(range.clone())?;
         change(&mut self.mirror.slice_mut()[range.clone()])?;
         self.mirror.send(range.clone(), self.memory.at(range.start))?;

@@ -41,8 +41,15 @@ impl Cuda {
     /// A dense section, by addresses.
     pub(super) fn add_all(&self, what: u64, count: usize, factor: f32, to: u64) -> Result<()> {
         launch!(
-            self.device, &self.vector, "add_all", self.grid(count), THREADS,
-            what, count as u64, factor, to,
+            self.device,
+            &self.vector,
+            "add_all",
+            self.grid(count),
+            THREADS,
+            what,
+            count as u64,
+            factor,
+            to,
         )
     }
 
@@ -60,8 +67,15 @@ impl Cuda {
             return copy(&self.device, values, gradient.address(), 4 * gradient.len());
         }
         launch!(
-            self.device, &self.vector, "narrow", self.grid(gradient.len()), THREADS,
-            values, gradient.len() as u64, gradient.element().number(), gradient.address(),
+            self.device,
+            &self.vector,
+            "narrow",
+            self.grid(gradient.len()),
+            THREADS,
+            values,
+            gradient.len() as u64,
+            gradient.element().number(),
+            gradient.address(),
         )
     }
 }

@@ -26,7 +26,8 @@ impl<T: Pod> Buffer<T> {
         let bytes = len * size_of::<T>();
         // SAFETY: plain allocation; an empty buffer has no address.
         let address = if bytes == 0 { Ok(0) } else { unsafe { driver::malloc_sync(bytes) } };
-        let address = address.map_err(|error| fault(&format!("take {bytes} bytes of the GPU's memory"), error))?;
+        let address =
+            address.map_err(|error| fault(&format!("take {bytes} bytes of the GPU's memory"), error))?;
         Ok(Buffer { device: device.clone(), address, len, kind: PhantomData })
     }
 
@@ -62,8 +63,15 @@ impl<T: Pod> Buffer<T> {
         }
         self.device.bind()?;
         // SAFETY: the range lies inside the buffer.
-        unsafe { driver::memset_d8_async(self.at(range.start), 0, range.len() * size_of::<T>(), self.device.stream()) }
-            .map_err(|error| fault("clear memory of the GPU", error))
+        unsafe {
+            driver::memset_d8_async(
+                self.at(range.start),
+                0,
+                range.len() * size_of::<T>(),
+                self.device.stream(),
+            )
+        }
+        .map_err(|error| fault("clear memory of the GPU", error))
     }
 
     /// Elements.
@@ -126,8 +134,15 @@ impl<T: Pod> Buffer<T> {
         let larger = Buffer::new(&self.device, len + len / 4 + 256)?;
         if kept > 0 {
             // SAFETY: both have at least `kept` elements.
-            unsafe { driver::memcpy_dtod_async(larger.address, self.address, kept * size_of::<T>(), self.device.stream()) }
-                .map_err(|error| fault("move memory of the GPU", error))?;
+            unsafe {
+                driver::memcpy_dtod_async(
+                    larger.address,
+                    self.address,
+                    kept * size_of::<T>(),
+                    self.device.stream(),
+                )
+            }
+            .map_err(|error| fault("move memory of the GPU", error))?;
         }
         *self = larger;
         Ok(())

@@ -168,29 +168,64 @@ impl Cuda {
     /// `out[i] = values[positions[i]]`, by addresses.
     fn gather(&self, positions: u64, count: usize, values: u64, out: u64) -> Result<()> {
         launch!(
-            self.device, &self.vector, "gather", self.grid(count), THREADS,
-            positions, count as u64, values, out,
+            self.device,
+            &self.vector,
+            "gather",
+            self.grid(count),
+            THREADS,
+            positions,
+            count as u64,
+            values,
+            out,
         )
     }
 
     /// `values[positions[i]] += what[i] * factor`, by addresses.
-    fn scatter_to(&self, (positions, what): (u64, u64), count: usize, factor: f32, values: u64) -> Result<()> {
+    fn scatter_to(
+        &self,
+        (positions, what): (u64, u64),
+        count: usize,
+        factor: f32,
+        values: u64,
+    ) -> Result<()> {
         launch!(
-            self.device, &self.vector, "scatter_add", self.grid(count), THREADS,
-            positions, what, count as u64, factor, values,
+            self.device,
+            &self.vector,
+            "scatter_add",
+            self.grid(count),
+            THREADS,
+            positions,
+            what,
+            count as u64,
+            factor,
+            values,
         )
     }
 
     /// `out[i] = gradient[i] * scale`, by addresses.
     fn widen(&self, gradient: u64, element: Element, count: usize, scale: f32, out: u64) -> Result<()> {
         launch!(
-            self.device, &self.vector, "widen", self.grid(count), THREADS,
-            gradient, element.number(), count as u64, scale, out,
+            self.device,
+            &self.vector,
+            "widen",
+            self.grid(count),
+            THREADS,
+            gradient,
+            element.number(),
+            count as u64,
+            scale,
+            out,
         )
     }
 
     /// Every `stride`-th score of a unit from element `start` on, in host memory.
-    fn sample(&mut self, job: &Job, ranges: &[Range<usize>], start: usize, stride: usize) -> Result<Vec<f32>> {
+    fn sample(
+        &mut self,
+        job: &Job,
+        ranges: &[Range<usize>],
+        start: usize,
+        stride: usize,
+    ) -> Result<Vec<f32>> {
         let elements: usize = ranges.iter().map(Range::len).sum();
         let count = elements.saturating_sub(start).div_ceil(stride);
         self.scratch.reserve(count, 0)?;
@@ -200,8 +235,19 @@ impl Cuda {
             let inside = (before + range.len()).saturating_sub(next).div_ceil(stride);
             let (first, out) = ((range.start + next - before) as u64, self.scratch.at(written));
             launch!(
-                self.device, &self.vector, "sample", self.grid(inside), THREADS,
-                job.residual, weights, guard, job.side(), first, stride as u64, inside as u64, out,
+                self.device,
+                &self.vector,
+                "sample",
+                self.grid(inside),
+                THREADS,
+                job.residual,
+                weights,
+                guard,
+                job.side(),
+                first,
+                stride as u64,
+                inside as u64,
+                out,
             )?;
             (next, written, before) = (next + inside * stride, written + inside, before + range.len());
         }

@@ -20,7 +20,11 @@ fn place<T: bytemuck::Pod>(run: &Run<'_, DeviceList<T>>) -> Place<T> {
 }
 
 impl Cuda {
-    pub(super) fn form_of(&mut self, plan: &ValuePlan, values: Run<'_, DeviceList<f32>>) -> Result<ValueForm> {
+    pub(super) fn form_of(
+        &mut self,
+        plan: &ValuePlan,
+        values: Run<'_, DeviceList<f32>>,
+    ) -> Result<ValueForm> {
         match *plan {
             ValuePlan::Covering { bits, mantissa, rounding } if values.range.len() > SHORT => {
                 let measured = self.codec.measure((0, 0), None, place(&values))?;
@@ -42,7 +46,8 @@ impl Cuda {
         let mut spare = Vec::new();
         self.indices.clear();
         if let Some(Run { list, range }) = &positions {
-            self.indices.extend(list.host(range.clone(), &mut spare)?.iter().map(|position| position - start));
+            self.indices
+                .extend(list.host(range.clone(), &mut spare)?.iter().map(|position| position - start));
         }
         let indices = positions.map(|_| &self.indices[..]);
         writer.section(&SectionInput { start, universe, width, indices, values, index, form })
@@ -50,7 +55,8 @@ impl Cuda {
 
     fn write_long(&mut self, section: &Sent<'_>, writer: &mut FrameWriter<'_>) -> Result<SectionSize> {
         let encoded = self.encode(section)?;
-        let count = section.positions.as_ref().map_or(section.universe as usize, |positions| positions.range.len());
+        let count =
+            section.positions.as_ref().map_or(section.universe as usize, |positions| positions.range.len());
         let (index, value) = (encoded.index_bytes, encoded.value_bytes);
         self.message.reserve(index.len + value.len)?;
         self.message.fetch(0..index.len, index.address)?;
@@ -79,14 +85,20 @@ impl Cuda {
             _ => place(&section.values),
         };
         let measured = self.codec.measure((start, universe), positions, values)?;
-        let outgoing = codec::Outgoing { start, universe, width, positions, values, index, form, keep_loss: false };
+        let outgoing =
+            codec::Outgoing { start, universe, width, positions, values, index, form, keep_loss: false };
         let encoded = self.codec.encode(&outgoing, &measured)?;
         self.encoded = Some(encoded.value_bytes);
         Ok(encoded)
     }
 
     /// Puts what receivers will not see in place of values that were just written.
-    pub(super) fn lose(&mut self, form: &ValueForm, range: Range<usize>, values: &mut DeviceList<f32>) -> Result<()> {
+    pub(super) fn lose(
+        &mut self,
+        form: &ValueForm,
+        range: Range<usize>,
+        values: &mut DeviceList<f32>,
+    ) -> Result<()> {
         if let (true, Some(bytes)) = (range.len() > SHORT, self.encoded.take()) {
             values.outdated(range.start);
             return self.codec.lose(Place::new(values.at(range.start), range.len()), form, bytes);

@@ -88,7 +88,11 @@ fn grid(count: usize) -> u32 {
 }
 
 impl CudaSpectrum {
-    pub(super) fn new(device: &Arc<Device>, ranges: &[Range<usize>], block: FftBlock) -> Result<CudaSpectrum> {
+    pub(super) fn new(
+        device: &Arc<Device>,
+        ranges: &[Range<usize>],
+        block: FftBlock,
+    ) -> Result<CudaSpectrum> {
         let len = ranges.iter().map(Range::len).sum();
         let cut = Cut::new(len, block)?;
         let tail_bins = if cut.tail > 0 { cut.tail / 2 + 1 } else { 0 };

@@ -192,7 +192,8 @@ impl<'a> CudaSurvey<'a> {
         if known > enough || floor >= self.floor {
             return Ok(known);
         }
-        (self.missed, self.expect) = (true, self.expect.max(enough.min(self.unit.elements).saturating_add(1)));
+        (self.missed, self.expect) =
+            (true, self.expect.max(enough.min(self.unit.elements).saturating_add(1)));
         self.look_again(floor)?;
         Ok(self.found_so_far().found)
     }
@@ -358,7 +359,8 @@ impl<'a> CudaSurvey<'a> {
             None => self.cuda.gather(positions.at(first), in_bucket.len(), self.job.residual, room)?,
             Some(spectrum) => {
                 let room = values.room(2 * in_bucket.len())?;
-                let (bins, parts) = (Run::new(positions.at(first), named.len()), Run::new(room, 2 * named.len()));
+                let (bins, parts) =
+                    (Run::new(positions.at(first), named.len()), Run::new(room, 2 * named.len()));
                 spectrum.gather(bins, parts)?;
             }
         }
@@ -403,7 +405,13 @@ impl<'a> CudaSurvey<'a> {
         }
     }
 
-    fn grow(&self, kept: usize, fetched: (bool, bool), positions: &mut DeviceList<u32>, values: &mut DeviceList<f32>) {
+    fn grow(
+        &self,
+        kept: usize,
+        fetched: (bool, bool),
+        positions: &mut DeviceList<u32>,
+        values: &mut DeviceList<f32>,
+    ) {
         positions.grow(kept, fetched.0);
         values.grow(kept * if self.spectrum.is_some() { 2 } else { 1 }, fetched.1);
     }
@@ -431,7 +439,8 @@ impl Survey for CudaSurvey<'_> {
     }
 
     fn sample(&mut self, start: usize, stride: usize, scores: &mut Vec<f32>) {
-        let sampled = self.head().and_then(|_| Ok(self.cuda.sample(&self.job, &self.ranges, start, stride)?));
+        let sampled =
+            self.head().and_then(|_| Ok(self.cuda.sample(&self.job, &self.ranges, start, stride)?));
         let sampled = self.answer(sampled);
         let elements = self.unit.elements.saturating_sub(start).div_ceil(stride);
         scores.extend(sampled.iter().copied().chain(std::iter::repeat(0.0)).take(elements));

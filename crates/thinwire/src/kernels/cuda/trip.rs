@@ -51,9 +51,18 @@ impl FftTrip {
     }
 
     /// One step at this density, with values as `plan` says.
-    pub fn step(&mut self, cuda: &mut Cuda, gradient: &Gradient, density: f64, plan: &ValuePlan) -> Result<TripTimes> {
+    pub fn step(
+        &mut self,
+        cuda: &mut Cuda,
+        gradient: &Gradient,
+        density: f64,
+        plan: &ValuePlan,
+    ) -> Result<TripTimes> {
         let elements = self.residual.len();
-        let failed = |fault: crate::kernels::Fault| Error::Device { action: "take a step".into(), reason: fault.to_string() };
+        let failed = |fault: crate::kernels::Fault| Error::Device {
+            action: "take a step".into(),
+            reason: fault.to_string(),
+        };
         self.positions.truncate(0);
         self.values.truncate(0);
         cuda.complete()?;
@@ -62,7 +71,8 @@ impl FftTrip {
         cuda.transform(&self.residual, false, &mut self.spectrum)?;
         let bins = self.spectrum.bins();
         let k = Exact.quota(bins, density);
-        let surveyed = cuda.survey_bins(&mut self.spectrum, Score::Magnitude, Exact.expect(k), &mut self.guess);
+        let surveyed =
+            cuda.survey_bins(&mut self.spectrum, Score::Magnitude, Exact.expect(k), &mut self.guess);
         let mut survey = surveyed.map_err(failed)?;
         Exact.select(&mut survey, k, 0);
         Cuda::finish(survey, &mut self.positions, &mut self.values).map_err(failed)?;
@@ -93,7 +103,10 @@ impl FftTrip {
         cuda.complete()?;
 
         let frame = Frame::parse(&self.frame)?;
-        let section = frame.sections().next().ok_or_else(|| Error::Device { action: "take a step".into(), reason: "no section".into() })?;
+        let section = frame
+            .sections()
+            .next()
+            .ok_or_else(|| Error::Device { action: "take a step".into(), reason: "no section".into() })?;
         cuda.codec.bring(&section)?;
         cuda.complete()?;
         let brought = cuda.device().stamp()?;

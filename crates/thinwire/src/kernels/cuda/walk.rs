@@ -126,7 +126,16 @@ pub(super) struct Job {
 impl Job {
     /// Looks at a vector of 32-bit floats, without changing anything.
     pub fn look(values: u64, weights: u64, score: Score) -> Job {
-        Job { gradient: values, element: Element::F32, residual: values, momentum: 0, weights, update: Update::Keep, scale: 1.0, score }
+        Job {
+            gradient: values,
+            element: Element::F32,
+            residual: values,
+            momentum: 0,
+            weights,
+            update: Update::Keep,
+            scale: 1.0,
+            score,
+        }
     }
 
     /// The same vectors once more, after the walk.
@@ -210,8 +219,12 @@ impl Workspace {
     /// Bytes held.
     pub fn bytes(&self) -> usize {
         let lists = 12 * self.positions.len();
-        let pieces = 4 * (self.masks.len() + self.hits.len() + self.offsets.len() + self.extremes.len()) + 8 * self.sums.len();
-        lists + pieces + 4 * (self.tile_hits.len() + self.tile_offsets.len() + self.tile_extremes.len()) + 8 * self.tile_sums.len()
+        let pieces = 4 * (self.masks.len() + self.hits.len() + self.offsets.len() + self.extremes.len())
+            + 8 * self.sums.len();
+        lists
+            + pieces
+            + 4 * (self.tile_hits.len() + self.tile_offsets.len() + self.tile_extremes.len())
+            + 8 * self.tile_sums.len()
     }
 
     /// Makes room for so many candidates. What was collected is lost.
@@ -248,25 +261,71 @@ impl Workspace {
         let program = program(job.element, update, weights != 0);
         let (capacity, Workspace { device, survey, .. }) = (self.capacity(), &*self);
         launch!(
-            device, &program, "walk", count.div_ceil(WARPS), THREADS,
-            job.gradient, job.residual, job.momentum, weights, unit.pieces(), unit.count, job.scale, coefficient,
-            guard, job.side(), floor.max(LEAST), self.masks.address(), self.hits.address(), self.sums.address(),
-            self.extremes.address(), self.non_finite.address(),
+            device,
+            &program,
+            "walk",
+            count.div_ceil(WARPS),
+            THREADS,
+            job.gradient,
+            job.residual,
+            job.momentum,
+            weights,
+            unit.pieces(),
+            unit.count,
+            job.scale,
+            coefficient,
+            guard,
+            job.side(),
+            floor.max(LEAST),
+            self.masks.address(),
+            self.hits.address(),
+            self.sums.address(),
+            self.extremes.address(),
+            self.non_finite.address(),
         )?;
         launch!(
-            device, survey, "tiles", tiles.div_ceil(WARPS).max(1), THREADS,
-            unit.tile_starts.address(), unit.tiles, self.hits.address(), self.sums.address(), self.extremes.address(),
-            self.offsets.address(), self.tile_hits.address(), self.tile_sums.address(), self.tile_extremes.address(),
-            self.tile_offsets.address(), self.non_finite.address(), self.ticket.address(), self.head.address(),
+            device,
+            survey,
+            "tiles",
+            tiles.div_ceil(WARPS).max(1),
+            THREADS,
+            unit.tile_starts.address(),
+            unit.tiles,
+            self.hits.address(),
+            self.sums.address(),
+            self.extremes.address(),
+            self.offsets.address(),
+            self.tile_hits.address(),
+            self.tile_sums.address(),
+            self.tile_extremes.address(),
+            self.tile_offsets.address(),
+            self.non_finite.address(),
+            self.ticket.address(),
+            self.head.address(),
         )?;
         if floor == f32::INFINITY {
             return Ok(());
         }
         launch!(
-            device, survey, "collect", count.div_ceil(WARPS), THREADS,
-            unit.pieces(), unit.count, unit.piece_tiles.address(), self.tile_offsets.address(), self.offsets.address(),
-            self.hits.address(), self.masks.address(), job.residual, weights, guard, capacity,
-            self.positions.address(), self.values.address(), self.scores.address(),
+            device,
+            survey,
+            "collect",
+            count.div_ceil(WARPS),
+            THREADS,
+            unit.pieces(),
+            unit.count,
+            unit.piece_tiles.address(),
+            self.tile_offsets.address(),
+            self.offsets.address(),
+            self.hits.address(),
+            self.masks.address(),
+            job.residual,
+            weights,
+            guard,
+            capacity,
+            self.positions.address(),
+            self.values.address(),
+            self.scores.address(),
         )
     }
 
@@ -315,8 +374,18 @@ impl Workspace {
             let (start, count) = (range.start as u64, range.len() as u64);
             let grid = range.len().div_ceil(4 * THREADS).min(1 << 16);
             launch!(
-                self.device, &program, "undo", grid, THREADS,
-                job.gradient, job.residual, job.momentum, start, count, job.scale, coefficient,
+                self.device,
+                &program,
+                "undo",
+                grid,
+                THREADS,
+                job.gradient,
+                job.residual,
+                job.momentum,
+                start,
+                count,
+                job.scale,
+                coefficient,
             )?;
         }
         Ok(())
