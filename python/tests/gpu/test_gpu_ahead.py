@@ -103,7 +103,7 @@ def hooks_while_busy(rank: int, method: str) -> "tuple[float, float, int]":
 @pytest.mark.parametrize("method", ["topk", "iwp", "redsync"])
 def test_the_host_is_not_held_up(method: str) -> None:
     for longest, taken, hooks in run(2, hooks_while_busy, method):
-        assert hooks > 2 and longest < 0.2 and taken < 0.3, (longest, taken, hooks)
+        assert hooks > 1 and longest < 0.2 and taken < 0.3, (longest, taken, hooks)
 
 
 def on_another_stream(rank: int) -> "tuple[int, int]":

@@ -4,6 +4,7 @@ use std::ffi::{c_longlong, c_void};
 use std::sync::Arc;
 
 use cudarc::cufft::{result as cufft, sys};
+use cudarc::driver::result as driver;
 
 use super::device::Device;
 use super::memory::Buffer;
@@ -122,6 +123,8 @@ impl Plan {
             cufft::set_stream(handle, device.stream().cast()).map_err(failed)?;
             work
         };
+        // cuFFT brings its tables to the GPU on a stream of its own, for which the plan's stream does not wait.
+        driver::ctx::synchronize().map_err(|error| super::device::fault("make ready for transforms", error))?;
         Ok(plan)
     }
 
