@@ -220,11 +220,12 @@ def _finished(work: Any) -> bool:
     """Waits for a while; whether the work is done. Releases the GIL."""
     try:
         work.wait(PIECE)
-        return True
     except RuntimeError:
-        if work.is_completed():
-            raise
-        return False
+        if not work.is_completed():
+            return False
+        # It failed, or it ended just after the time was over: asked again, it says which.
+        work.wait(PIECE)
+    return True
 
 
 def _keep_forever(*objects: Any) -> None:

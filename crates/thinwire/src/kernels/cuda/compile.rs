@@ -96,9 +96,7 @@ impl Program {
         let fixed = ["--fmad=false", "--std=c++17", "--extra-device-vectorization"];
         let defines = self.defines.iter().map(|(name, value)| format!("--define-macro={name}={value}"));
         let architecture = format!("--gpu-architecture={architecture}");
-        let extra = std::env::var("TW_DEFINES").unwrap_or_default();
-        let extra: Vec<String> = extra.split_whitespace().map(|x| format!("--define-macro={x}")).collect();
-        fixed.iter().map(ToString::to_string).chain(defines).chain([architecture]).chain(extra).collect()
+        fixed.iter().map(ToString::to_string).chain(defines).chain([architecture]).collect()
     }
 
     /// The machine code for an architecture such as `sm_90`, from the folder of earlier starts if it is there.

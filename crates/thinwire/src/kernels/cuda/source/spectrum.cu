@@ -167,12 +167,11 @@ extern "C" __global__ void add_bins(float2 *bins, Layout layout, const u32 *chos
 }
 
 // What becomes of a value when its element comes back.
-#define ADD 0
 #define SUBTRACT 1
 #define REPLACE 2
 
 __device__ __forceinline__ float onto(u32 how, float now, float back) {
-    return how == ADD ? now + back : how == SUBTRACT ? now - back : back;
+    return how == SUBTRACT ? now - back : back;
 }
 
 // Hands elements `at`, `at + 1`, … of the unit to `values`.

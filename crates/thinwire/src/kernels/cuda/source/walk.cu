@@ -17,10 +17,9 @@
 #define HAS_RESIDUAL (UPDATE == ADD || UPDATE == HEAVY_BALL || UPDATE == NESTEROV)
 #define HAS_MOMENTUM (UPDATE == HEAVY_BALL || UPDATE == NESTEROV)
 
-// Rows that are read before the first of them is used: keeps the memory busy.
-#ifndef ROWS
+// Rows that are read before the first of them is used, which keeps the memory busy; with this many, four blocks share a
+// multiprocessor.
 #define ROWS 16
-#endif
 
 struct Piece {
     u32 start, length;
@@ -47,11 +46,7 @@ __device__ __noinline__ void report(u64 *non_finite, u64 position, float own, fl
     atomicMin(non_finite, position << 32 | __float_as_uint(fabsf(own) < INFINITE ? value : own));
 }
 
-#ifndef LEAST_BLOCKS
-#define LEAST_BLOCKS 4
-#endif
-
-extern "C" __global__ void __launch_bounds__(256, LEAST_BLOCKS)
+extern "C" __global__ void __launch_bounds__(256, 4)
 walk(const Number *gradient, float *residual, float *momentum, const float *weights, const Piece *pieces, u32 count,
      float scale, float coefficient, float guard, u32 side, float floor_score, u32 *masks, u32 *hits, double *sums,
      float *extremes, u64 *non_finite) {

@@ -1,0 +1,38 @@
+"""Waiting for torch's work a little at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from thinwire.torch import _group
+
+
+class Work:
+    """Is done after some waits, and ends as it is told; `late` has it end between a wait and the question."""
+
+    def __init__(self, waits: int, error: "str | None" = None, late: bool = False) -> None:
+        self.waits, self.error, self.late = waits, error, late
+
+    def wait(self, _: object) -> None:
+        if self.waits > 0:
+            self.waits -= 1
+            raise RuntimeError("Operation timed out!")
+        if self.error:
+            raise RuntimeError(self.error)
+
+    def is_completed(self) -> bool:
+        if self.late:
+            self.waits = 0
+        return self.waits == 0
+
+
+def test_work_that_ends_just_after_the_time_was_over_has_not_failed() -> None:
+    assert _group._finished(Work(0))
+    assert not _group._finished(Work(2))
+    assert _group._finished(Work(1, late=True))
+
+
+def test_work_that_failed_says_why() -> None:
+    for work in (Work(0, "a peer is gone"), Work(1, "a peer is gone", late=True)):
+        with pytest.raises(RuntimeError, match="a peer is gone"):
+            _group._finished(work)
