@@ -34,8 +34,8 @@ RESULTS = Path(__file__).parent / "results" / "cuda-training.json"
 RECIPES: "dict[str, Optional[str]]" = {
     "ddp": None,
     "redsync": "redsync:density=0.001,warmup=dense/5",
-    "gaussian-k": "gaussian-k:density=0.001,warmup=ladder/1/0.25/0.0625/0.015625/0.004",
-    "ar-topk": "ar-topk:density=0.01,warmup=linear/8/1/0.01",
+    "gaussian-k": "gaussian-k:density=0.001,warmup=dense/5",
+    "ar-topk": "ar-topk:density=0.01,warmup=linear/12/1/0.01",
     "iwp": "iwp:density=1/64,dense_up_to=8192,warmup=linear/5/1/0.016",
     "fft": "fft",
 }

@@ -124,7 +124,8 @@ impl Plan {
             work
         };
         // cuFFT brings its tables to the GPU on a stream of its own, for which the plan's stream does not wait.
-        driver::ctx::synchronize().map_err(|error| super::device::fault("make ready for transforms", error))?;
+        driver::ctx::synchronize()
+            .map_err(|error| super::device::fault("make ready for transforms", error))?;
         Ok(plan)
     }
 
