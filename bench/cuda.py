@@ -168,7 +168,7 @@ def thinwire_ways(options: argparse.Namespace) -> "list[dict[str, Any]]":
     rows = []
     for elements in options.elements:
         command = [options.thinwire, "bench", "select", "--json", "--elements", str(elements)]
-        command += ["--density", str(DENSITY)] + (["--device", "cuda"] if options.device == "cuda" else [])
+        command += ["--density", str(DENSITY), "--steps", str(options.repeat), "--device", options.device]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr or done.stdout}")
@@ -177,7 +177,9 @@ def thinwire_ways(options: argparse.Namespace) -> "list[dict[str, Any]]":
         for each in told["rows"]:
             k = each.get("asked") or 0
             kept = {f"kept_{end}": each.get(f"kept_{end}", 0) / k for end in ("least", "most")} if k else {}
-            rows.append({**each, "name": each["selector"], "by": "thinwire", "elements": elements, **kept})
+            name = each.get("selector") or f"{each['what']}, {each['gradient']}"
+            each.setdefault("median_ms", each.get("device_ms"))
+            rows.append({**each, "name": name, "by": "thinwire", "elements": elements, **kept})
     return rows
 
 

@@ -60,7 +60,7 @@ def describe(spec: str) -> tuple[str, bool, float, bool]:
 def calls_under_way() -> int:
     """Calls into Python from threads of the engine that have not returned."""
 
-def cuda_unusable() -> str | None:
+def cuda_unusable(device: int = 0) -> str | None:
     """Why the engine can't work on a GPU here; `None` if it can."""
 
 def network_from_text(text: str) -> _Link: ...

@@ -5,9 +5,9 @@
 use thinwire::kernels::cuda::Program;
 
 #[test]
-fn every_program_compiles_for_sm_80_and_sm_90() {
+fn every_program_compiles() {
     for program in Program::all() {
-        for architecture in ["sm_80", "sm_90"] {
+        for architecture in ["sm_75", "sm_80", "sm_90"] {
             match program.compile(architecture) {
                 Ok(code) => assert!(code.len() > 1000, "{program} for {architecture}: {} bytes", code.len()),
                 Err(error)

@@ -268,7 +268,7 @@ def staged(rank: int) -> "tuple[bool, list[str]]":
     expected, _ = means(rank, "cpu", "redsync")
     weighted, _ = means(rank, "cpu", "iwp", dtype=torch.bfloat16)
     usable = _device._native.cuda_unusable
-    _device._native.cuda_unusable = lambda: "this is a test"
+    _device._native.cuda_unusable = lambda _: "this is a test"
     _device._staged.cache_clear()
     try:
         with warnings.catch_warnings(record=True) as caught:

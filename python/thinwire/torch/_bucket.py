@@ -100,7 +100,9 @@ class Bucket:
         """What must be the same on all ranks."""
         dtype = str(self.gradient.dtype).removeprefix("torch.")
         names = (f"{layer.name} {list(layer.shape)} in steps of {list(layer.stride)}" for layer in self.layers)
-        return f"{dtype}: {', '.join(names)}"
+        # The checksum of the replicas goes over what is worked on: a GPU sums 16 bits where they lie, a CPU a copy.
+        work = str(self.work.dtype).removeprefix("torch.")
+        return f"{dtype}, summed as {work}: {', '.join(names)}"
 
     def scale(self, factor: "Union[float, torch.Tensor]") -> None:
         """Multiplies what the engine works on."""

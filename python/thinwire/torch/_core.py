@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
+import traceback
 import warnings
 import weakref
 from datetime import timedelta
@@ -32,7 +33,11 @@ def _end_all() -> None:
     """Ends the last steps: other ranks wait for this one's part in them. Comes before the groups are stopped, which
     were imported earlier."""
     for core in list(_ahead):
-        core._collect()
+        try:
+            core._collect()
+        except Exception:
+            # The others have steps to end as well.
+            traceback.print_exc()
 
 
 class Core:

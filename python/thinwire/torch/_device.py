@@ -20,14 +20,14 @@ CPU = torch.device("cpu")
 
 def engine_device(gradients: torch.device) -> torch.device:
     """Where the engine works on gradients that are on this device: there, or in the CPU's memory if it can't."""
-    return gradients if gradients.type == "cuda" and not _staged() else CPU
+    return gradients if gradients.type == "cuda" and not _staged(gradients.index or 0) else CPU
 
 
 @functools.lru_cache(maxsize=None)
-def _staged() -> bool:
-    """Whether gradients on a GPU take the way through the CPU's memory. Says why, once."""
+def _staged(index: int) -> bool:
+    """Whether gradients on this GPU take the way through the CPU's memory. Says why, once."""
     _load_nvrtc()
-    reason = _native.cuda_unusable()
+    reason = _native.cuda_unusable(index)
     if reason is not None:
         warnings.warn(
             f"the gradients on the GPU are copied to the CPU, compressed there and copied back: {reason}", stacklevel=2

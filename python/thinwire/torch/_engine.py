@@ -86,8 +86,12 @@ class Engine:
         group.check()
         agree(group, {f"bucket {place}": bucket.told() for place, bucket in enumerate(buckets)})
         layout = [bucket.layers for bucket in buckets]
-        # DDP's second buckets hold the same layers as its first: what was kept moves over without a copy.
         device = buckets[0].work.device if buckets else CPU
+        if self._settings.method.split(":")[0] == "fft":
+            # Other libraries, and other cards, transform with other last bits: the replicas would drift apart.
+            where = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
+            agree(group, {"where frequencies are made": where})
+        # DDP's second buckets hold the same layers as its first: what was kept moves over without a copy.
         moves = self.native is not None and _by_name(layout) == _by_name(self.layout) and device == self.device
         state = None if moves else self._pending or self._saved()
         if self._pending is not None:

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::{result as driver, sys};
 
-use super::device::{Device, Event, Left, fault};
+use super::device::{Device, Left, fault};
+use super::event::Event;
 use super::memory::{Buffer, Pinned};
 use crate::{Error, Result};
 
@@ -33,7 +34,7 @@ unsafe impl Sync for Counter {}
 impl Counter {
     /// One that is zero.
     pub fn new(device: &Arc<Device>) -> Result<Counter> {
-        device.bind()?;
+        let _current = device.bind()?;
         let failed = |error| fault("take memory for streams to wait on", error);
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         // SAFETY: plain allocation, aligned to more than a word.
@@ -78,7 +79,7 @@ impl Counter {
     /// # Safety
     /// `stream` is a stream of the device's primary context.
     pub unsafe fn hold(&self, stream: u64, number: u32) -> Result<()> {
-        self.device.bind()?;
+        let _current = self.device.bind()?;
         let flags = sys::CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_GEQ as u32;
         // SAFETY: the stream is there; the word stays as long as streams may wait for it (see `drop`).
         unsafe { sys::cuStreamWaitValue32_v2(stream as sys::CUstream, self.address, number, flags) }

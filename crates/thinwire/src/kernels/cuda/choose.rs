@@ -11,8 +11,8 @@ use crate::Result;
 const THREADS: usize = 256;
 const BINS: usize = 2048;
 const PASSES: usize = 3;
-/// Blocks of a choice that surely run at once on a multiprocessor: by their threads, registers and shared memory it
-/// could be eight on the cards of today, and four on the oldest.
+/// Blocks of a choice that run at once on a multiprocessor: the kernel is built for as many (`__launch_bounds__`), and the
+/// oldest cards have threads for no more.
 const MOST_BLOCKS: usize = 4;
 /// Words that the blocks of a choice meet by.
 const MEETING: usize = 2;

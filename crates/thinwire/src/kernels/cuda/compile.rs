@@ -6,6 +6,8 @@
 
 use std::ffi::{CStr, CString, c_char};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use cudarc::nvrtc::{result as nvrtc, sys};
 use sha2::{Digest, Sha256};
@@ -99,23 +101,31 @@ impl Program {
         fixed.iter().map(ToString::to_string).chain(defines).chain([architecture]).collect()
     }
 
-    /// The machine code for an architecture such as `sm_90`, from the folder of earlier starts if it is there.
-    pub fn compile_cached(&self, architecture: &str) -> Result<Vec<u8>> {
+    /// The machine code for an architecture such as `sm_90`, kept in the folder of earlier starts; with `kept`, from there
+    /// if it is there.
+    pub(super) fn compile_cached(&self, architecture: &str, kept: bool) -> Result<Vec<u8>> {
         let version = version()?;
         let mut hash = Sha256::new();
         hash.update(format!("{version:?}\n{:?}\n{}", self.options(architecture), self.source()));
         let hash: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         let file = cache_folder()
             .map(|folder| folder.join(format!("{}-{architecture}-{}.cubin", self.name, &hash[..32])));
-        if let Some(code) =
-            file.as_ref().and_then(|file| std::fs::read(file).ok()).filter(|code| !code.is_empty())
+        if let Some(code) = file
+            .as_ref()
+            .filter(|_| kept)
+            .and_then(|file| std::fs::read(file).ok())
+            .filter(|code| !code.is_empty())
         {
             return Ok(code);
         }
         let code = self.compile(architecture)?;
         if let Some(file) = file {
             // A folder that can't be written costs a second at the next start, and nothing else.
-            let temporary = file.with_extension(format!("{}.tmp", std::process::id()));
+            // Nobody else writes a file of this name, in this process or in another container with the same numbers.
+            static WRITTEN: AtomicU64 = AtomicU64::new(0);
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
+            let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+            let temporary = file.with_extension(format!("{}.{number}.{now}.tmp", std::process::id()));
             let folder = file.parent().map_or(Ok(()), std::fs::create_dir_all);
             let written = folder
                 .and_then(|()| std::fs::write(&temporary, &code))

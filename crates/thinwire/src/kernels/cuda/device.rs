@@ -19,16 +19,29 @@ pub struct Device {
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
-    owns_stream: bool,
     architecture: String,
     name: String,
     processors: u32,
     /// Waits of the host for the stream: how many were begun, and the last of those that are over.
     waits_begun: AtomicU64,
     waits_over: AtomicU64,
+    modules: Mutex<HashMap<Program, Module>>,
     functions: Mutex<HashMap<(Program, &'static str), Function>>,
     /// Where other streams may wait for this one: memory to be given back when none does.
     left: Option<Mutex<Vec<Left>>>,
+}
+
+/// The context that was current before, and will be again.
+#[must_use]
+pub(super) struct Current(Option<sys::CUcontext>);
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        if let Some(before) = self.0 {
+            // SAFETY: it was current a moment ago, on this thread.
+            let _ = unsafe { driver::ctx::set_current(before) };
+        }
+    }
 }
 
 /// Memory that nobody holds any longer, by its address.
@@ -49,6 +62,13 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 // SAFETY: a handle, valid as long as the device is open.
 unsafe impl Send for Function {}
+
+/// The kernels of a program.
+#[derive(Debug, Clone, Copy)]
+struct Module(sys::CUmodule);
+
+// SAFETY: as above.
+unsafe impl Send for Module {}
 
 /// One kernel's parameters: pointers to values that live until the launch returns.
 macro_rules! launch {
@@ -78,15 +98,7 @@ impl Device {
 
     /// Opens a GPU with a stream of its own.
     pub fn open(ordinal: usize) -> Result<Arc<Device>> {
-        Device::make(ordinal, None, false)
-    }
-
-    /// Opens a GPU to work on a stream of somebody else.
-    ///
-    /// # Safety
-    /// `stream` is a stream of that GPU's primary context, and outlives everything made with the device.
-    pub unsafe fn open_on_stream(ordinal: usize, stream: u64) -> Result<Arc<Device>> {
-        Device::make(ordinal, Some(stream as sys::CUstream), false)
+        Device::make(ordinal, false)
     }
 
     /// Opens a GPU with a stream of its own, for which other streams may wait by a [`Counter`](super::Counter).
@@ -96,10 +108,10 @@ impl Device {
     /// in a queue of the hardware that both share, what they wait for would stand behind their waiting
     /// ([`check_beside`](Device::check_beside) finds that out).
     pub fn open_ahead(ordinal: usize) -> Result<Arc<Device>> {
-        Device::make(ordinal, None, true)
+        Device::make(ordinal, true)
     }
 
-    fn make(ordinal: usize, stream: Option<sys::CUstream>, ahead: bool) -> Result<Arc<Device>> {
+    fn make(ordinal: usize, ahead: bool) -> Result<Arc<Device>> {
         check_driver()?;
         let ordinal = ordinal as i32;
         let (device, capability) = look_up(ordinal)?;
@@ -108,29 +120,25 @@ impl Device {
         let name = driver::device::get_name(device).map_err(failed)?;
         // SAFETY: the device exists.
         let context = unsafe { driver::primary_ctx::retain(device) }.map_err(failed)?;
+        let before = driver::ctx::get_current().map_err(failed)?.filter(|before| *before != context);
         // SAFETY: the context was just retained.
         unsafe { driver::ctx::set_current(context) }.map_err(failed)?;
+        let _current = Current(before);
         let processors = attribute(device, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
-        let owns_stream = stream.is_none();
-        let stream = match stream {
-            Some(stream) => stream,
-            None => {
-                let kind = driver::stream::StreamKind::NonBlocking;
-                driver::stream::create_with_priority(kind, if ahead { highest_priority()? } else { 0 })
-                    .map_err(failed)?
-            }
-        };
+        let (kind, priority) =
+            (driver::stream::StreamKind::NonBlocking, if ahead { highest_priority()? } else { 0 });
+        let stream = driver::stream::create_with_priority(kind, priority).map_err(failed)?;
         Ok(Arc::new(Device {
             ordinal,
             device,
             context,
             stream,
-            owns_stream,
             architecture,
             name,
             processors,
             waits_begun: AtomicU64::new(0),
             waits_over: AtomicU64::new(0),
+            modules: Mutex::default(),
             functions: Mutex::default(),
             left: ahead.then(Mutex::default),
         }))
@@ -139,11 +147,6 @@ impl Device {
     /// The card's name.
     pub fn name(&self) -> &str {
         &self.name
-    }
-
-    /// Which card of the machine it is.
-    pub fn ordinal(&self) -> usize {
-        self.ordinal as usize
     }
 
     /// How many multiprocessors it has.
@@ -156,10 +159,17 @@ impl Device {
         self.stream
     }
 
-    /// Makes the context current on this thread, as every call into the driver needs.
-    pub(super) fn bind(&self) -> Result<()> {
+    /// Makes the context current on this thread, as every call into the driver needs, as long as the answer lives. A
+    /// thread that worked on another GPU gets that back: torch goes by it.
+    pub(super) fn bind(&self) -> Result<Current> {
+        let failed = |error| fault("use the GPU", error);
+        let before = driver::ctx::get_current().map_err(failed)?;
+        if before == Some(self.context) {
+            return Ok(Current(None));
+        }
         // SAFETY: the context is retained as long as the device is open.
-        unsafe { driver::ctx::set_current(self.context) }.map_err(|error| fault("use the GPU", error))
+        unsafe { driver::ctx::set_current(self.context) }.map_err(failed)?;
+        Ok(Current(before))
     }
 
     /// Launches a kernel of so many blocks and threads on the stream. An empty grid is nothing to do.
@@ -173,7 +183,7 @@ impl Device {
         if grid == 0 {
             return Ok(());
         }
-        self.bind()?;
+        let _current = self.bind()?;
         let function = self.function(program, name)?.0;
         // SAFETY: the wrappers in this folder pass what the kernel of that name takes; all memory belongs to buffers
         // that outlive the work on this stream (they are freed on it, or after waiting for it).
@@ -191,7 +201,7 @@ impl Device {
         (grid, threads): (u32, u32),
         arguments: &mut [*mut c_void],
     ) -> Result<()> {
-        self.bind()?;
+        let _current = self.bind()?;
         let function = self.function(program, name)?.0;
         let (grid, threads) = ((grid, 1, 1), (threads, 1, 1));
         // SAFETY: as above.
@@ -205,21 +215,41 @@ impl Device {
         if let Some(function) = functions.get(&(program.clone(), name)) {
             return Ok(*function);
         }
-        let code = program.compile_cached(&self.architecture)?;
-        let failed = |error| fault(&format!("load the kernel {name} of {program}"), error);
-        // SAFETY: the code is a whole cubin or PTX with its final zero. Modules stay loaded as long as the process.
-        let module = unsafe { driver::module::load_data(code.as_ptr().cast()) }.map_err(failed)?;
+        let module = self.module(program)?;
         let symbol = CString::new(name).unwrap_or_default();
         // SAFETY: the module is loaded.
-        let function = Function(unsafe { driver::module::get_function(module, symbol) }.map_err(failed)?);
+        let function = Function(
+            unsafe { driver::module::get_function(module.0, symbol) }
+                .map_err(|error| fault(&format!("find the kernel {name} of {program}"), error))?,
+        );
         functions.insert((program.clone(), name), function);
         Ok(function)
+    }
+
+    fn module(&self, program: &Program) -> Result<Module> {
+        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(module) = modules.get(program) {
+            return Ok(*module);
+        }
+        let load = |code: Vec<u8>| {
+            // SAFETY: the code is a whole cubin, or PTX with its final zero. It is unloaded with the device.
+            unsafe { driver::module::load_data(code.as_ptr().cast()) }
+                .map_err(|error| fault(&format!("load the kernels {program}"), error))
+        };
+        // What was kept may be damaged, or from another driver: then it is made anew.
+        let loaded = program.compile_cached(&self.architecture, true).and_then(load);
+        let module = match loaded {
+            Ok(module) => module,
+            Err(_) => load(program.compile_cached(&self.architecture, false)?)?,
+        };
+        modules.insert(program.clone(), Module(module));
+        Ok(Module(module))
     }
 
     /// Loads every kernel that gradients of such numbers may need, now and not in the midst of a step: to load one may
     /// wait for all of the GPU.
     pub fn load_all(&self, element: Element) -> Result<()> {
-        self.bind()?;
+        let _current = self.bind()?;
         for program in Program::all_for(element) {
             for name in program.kernels() {
                 self.function(&program, name)?;
@@ -247,9 +277,7 @@ impl Device {
     }
 
     fn free_now(&self, memory: Left) {
-        if self.bind().is_err() {
-            return;
-        }
+        let Ok(_current) = self.bind() else { return };
         // SAFETY: nobody else has the address; freeing waits for the work that uses the memory.
         let _ = unsafe {
             match memory {
@@ -261,7 +289,7 @@ impl Device {
 
     /// Waits until the stream has done everything.
     pub fn wait(&self) -> Result<()> {
-        self.bind()?;
+        let _current = self.bind()?;
         let number = self.waits_begun.fetch_add(1, Ordering::SeqCst) + 1;
         // SAFETY: the stream is there.
         unsafe { driver::stream::synchronize(self.stream) }
@@ -285,69 +313,23 @@ impl Device {
         if bytes == 0 {
             return Ok(());
         }
-        self.bind()?;
+        let _current = self.bind()?;
         // SAFETY: the caller owns as many bytes at the address.
         unsafe { driver::memset_d8_async(address, 0, bytes, self.stream) }
             .map_err(|error| fault("clear memory of the GPU", error))
-    }
-
-    /// An event in the stream `of` (this device's own if `None`), for others to wait for.
-    pub fn record(self: &Arc<Self>, of: Option<u64>) -> Result<Event> {
-        let stream = of.map_or(self.stream, |of| of as sys::CUstream);
-        self.point(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING, stream)
-    }
-
-    /// The time on the device between two [stamps](Device::stamp), in milliseconds; waits for the second.
-    pub fn milliseconds(&self, from: &Event, to: &Event) -> Result<f32> {
-        self.bind()?;
-        let failed = |error| fault("read a time off the GPU", error);
-        // SAFETY: both events are there, and were made for timing.
-        unsafe {
-            driver::event::synchronize(to.event).map_err(failed)?;
-            driver::event::elapsed(from.event, to.event).map_err(failed)
-        }
-    }
-
-    /// A point in this device's stream whose time can be read.
-    pub fn stamp(self: &Arc<Self>) -> Result<Event> {
-        self.point(sys::CUevent_flags::CU_EVENT_DEFAULT, self.stream)
-    }
-
-    fn point(self: &Arc<Self>, flags: sys::CUevent_flags, stream: sys::CUstream) -> Result<Event> {
-        self.bind()?;
-        let failed = |error| fault("mark a point in a stream", error);
-        let event = Event { event: driver::event::create(flags).map_err(failed)?, device: self.clone() };
-        // SAFETY: the event was just made, and the stream is of this context.
-        unsafe { driver::event::record(event.event, stream) }.map_err(failed)?;
-        Ok(event)
-    }
-
-    /// What follows on this stream comes after the event.
-    pub fn wait_for(&self, event: &Event) -> Result<()> {
-        self.bind()?;
-        // SAFETY: event and stream are there.
-        unsafe {
-            driver::stream::wait_event(
-                self.stream,
-                event.event,
-                sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT,
-            )
-        }
-        .map_err(|error| fault("wait for another stream", error))
     }
 }
 
 impl Drop for Device {
     fn drop(&mut self) {
         self.give_back();
-        if self.bind().is_err() {
-            return;
-        }
+        let Ok(_current) = self.bind() else { return };
         // SAFETY: nothing is left that uses the stream, as everything that does holds this device.
         unsafe {
-            if self.owns_stream {
-                let _ = driver::stream::synchronize(self.stream);
-                let _ = driver::stream::destroy(self.stream);
+            let _ = driver::stream::synchronize(self.stream);
+            let _ = driver::stream::destroy(self.stream);
+            for module in self.modules.get_mut().unwrap_or_else(PoisonError::into_inner).values() {
+                let _ = driver::module::unload(module.0);
             }
             let _ = driver::primary_ctx::release(self.device);
         }
@@ -367,43 +349,18 @@ fn highest_priority() -> Result<i32> {
     asked.map(|()| highest).map_err(|error| fault("ask the GPU for the priorities of streams", error))
 }
 
-/// A point in a stream.
-#[derive(Debug)]
-pub struct Event {
-    event: sys::CUevent,
-    device: Arc<Device>,
-}
-
-// SAFETY: a handle of the driver, usable from any thread.
-unsafe impl Send for Event {}
-// SAFETY: as above.
-unsafe impl Sync for Event {}
-
-impl Event {
-    /// Whether the stream has come to it.
-    pub(super) fn is_over(&self) -> Result<bool> {
-        self.device.bind()?;
-        // SAFETY: the event is there.
-        match unsafe { driver::event::query(self.event) } {
-            Ok(()) => Ok(true),
-            Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
-            Err(error) => Err(fault("look at another stream", error)),
-        }
-    }
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        if self.device.bind().is_ok() {
-            // SAFETY: the event is not used any longer; the driver keeps what streams still wait for.
-            let _ = unsafe { driver::event::destroy(self.event) };
-        }
-    }
-}
-
 /// The driver's error with what was to be done.
 pub(super) fn fault(action: &str, error: DriverError) -> Error {
     Error::Device { action: action.to_owned(), reason: words(error) }
+}
+
+/// The CUDA version the driver supports, 12080 for 12.8.
+pub(super) fn driver_version() -> Result<i32> {
+    let mut version = 0;
+    // SAFETY: points to an integer.
+    let asked = unsafe { sys::cuDriverGetVersion(&mut version) }.result();
+    asked.map_err(|error| fault("ask NVIDIA's driver for its version", error))?;
+    Ok(version)
 }
 
 fn check_driver() -> Result<()> {
@@ -414,10 +371,7 @@ fn check_driver() -> Result<()> {
         return Err(Error::Device { action: action(), reason });
     }
     driver::init().map_err(|error| fault("use a GPU: NVIDIA's driver does not start", error))?;
-    let mut version = 0;
-    // SAFETY: points to an integer.
-    let asked = unsafe { sys::cuDriverGetVersion(&mut version) }.result();
-    asked.map_err(|error| fault("ask NVIDIA's driver for its version", error))?;
+    let version = driver_version()?;
     if version < 12_000 {
         let reason = format!(
             "NVIDIA's driver supports CUDA {}.{}; expected 12.0 or later: update the driver",

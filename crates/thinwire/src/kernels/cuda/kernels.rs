@@ -323,8 +323,9 @@ impl Kernels for Cuda {
         mean: &mut Gradient,
     ) -> Result<()> {
         let what = self.upload.send(sums)?;
+        let count = positions.range.len().min(sums.len());
         let positions = positions.list.at(positions.range.start);
-        self.scatter_to((positions, what), sums.len(), 1.0, self.mean.address(mean))
+        self.scatter_to((positions, what), count, 1.0, self.mean.address(mean))
     }
 
     fn end_mean(&mut self, mean: &mut Gradient) -> Result<()> {

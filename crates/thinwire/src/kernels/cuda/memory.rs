@@ -7,7 +7,8 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use cudarc::driver::{result as driver, sys};
 
-use super::device::{Device, Event, Left, fault};
+use super::device::{Device, Left, fault};
+use super::event::Event;
 use crate::{Error, Result};
 
 /// An owned run of `T` in the GPU's memory. What is done with it happens in the order of the device's stream.
@@ -22,7 +23,7 @@ pub struct Buffer<T> {
 impl<T: Pod> Buffer<T> {
     /// Memory with anything in it.
     pub fn new(device: &Arc<Device>, len: usize) -> Result<Buffer<T>> {
-        device.bind()?;
+        let _current = device.bind()?;
         let bytes = len * size_of::<T>();
         // SAFETY: plain allocation; an empty buffer has no address.
         let address = if bytes == 0 { Ok(0) } else { unsafe { driver::malloc_sync(bytes) } };
@@ -61,7 +62,7 @@ impl<T: Pod> Buffer<T> {
         if range.is_empty() {
             return Ok(());
         }
-        self.device.bind()?;
+        let _current = self.device.bind()?;
         // SAFETY: the range lies inside the buffer.
         unsafe {
             driver::memset_d8_async(
@@ -162,7 +163,7 @@ pub(super) fn copy(device: &Device, from: u64, to: u64, bytes: usize) -> Result<
     if bytes == 0 {
         return Ok(());
     }
-    device.bind()?;
+    let _current = device.bind()?;
     // SAFETY: the caller owns as many bytes at both addresses.
     unsafe { driver::memcpy_dtod_async(to, from, bytes, device.stream()) }
         .map_err(|error| fault("copy on the GPU", error))
@@ -173,7 +174,7 @@ pub(super) fn write_to<T: Pod>(device: &Device, address: u64, values: &[T]) -> R
     if values.is_empty() {
         return Ok(());
     }
-    device.bind()?;
+    let _current = device.bind()?;
     // SAFETY: the caller owns as many elements at `address`; waiting keeps `values` alive long enough.
     unsafe { driver::memcpy_htod_async(address, values, device.stream()) }
         .map_err(|error| fault("copy to the GPU", error))?;
@@ -185,7 +186,7 @@ pub(super) fn read_from<T: Pod>(device: &Device, address: u64, values: &mut [T])
     if values.is_empty() {
         return Ok(());
     }
-    device.bind()?;
+    let _current = device.bind()?;
     // SAFETY: the caller owns as many elements at `address`; waiting keeps `values` alive long enough.
     unsafe { driver::memcpy_dtoh_async(values, address, device.stream()) }
         .map_err(|error| fault("copy from the GPU", error))?;
@@ -216,7 +217,7 @@ impl<T: Pod> Pinned<T> {
         if len == 0 {
             return Ok(Pinned::empty(device));
         }
-        device.bind()?;
+        let _current = device.bind()?;
         let bytes = len * size_of::<T>();
         // SAFETY: plain allocation.
         let memory = unsafe { driver::malloc_host(bytes, 0) };
@@ -248,7 +249,7 @@ impl<T: Pod> Pinned<T> {
 
     /// Begins to copy from the device into `range`; the host must wait before it looks.
     pub fn fetch(&mut self, range: Range<usize>, address: u64) -> Result<()> {
-        self.device.bind()?;
+        let _current = self.device.bind()?;
         let (device, into) = (self.device.clone(), &mut self.slice_mut()[range]);
         if into.is_empty() {
             return Ok(());
@@ -261,7 +262,7 @@ impl<T: Pod> Pinned<T> {
 
     /// Begins to copy `range` to the device; the host must wait before it changes it.
     pub fn send(&self, range: Range<usize>, address: u64) -> Result<()> {
-        self.device.bind()?;
+        let _current = self.device.bind()?;
         let from = &self.slice()[range];
         if from.is_empty() {
             return Ok(());

@@ -13,6 +13,7 @@ mod choose;
 mod codec;
 mod compile;
 mod device;
+mod event;
 mod fft;
 mod kernels;
 mod list;
@@ -31,7 +32,8 @@ use std::sync::Arc;
 
 pub use ahead::Counter;
 pub use compile::Program;
-pub use device::{Device, Event};
+pub use device::Device;
+pub use event::Event;
 pub use list::DeviceList;
 pub use memory::{Buffer, Element, Gradient, Pinned};
 pub use spectrum::CudaSpectrum;

@@ -96,8 +96,8 @@ impl CudaSpectrum {
         let len = ranges.iter().map(Range::len).sum();
         let cut = Cut::new(len, block)?;
         let tail_bins = if cut.tail > 0 { cut.tail / 2 + 1 } else { 0 };
-        let bins = Buffer::new(device, 2 * (cut.blocks * (cut.block / 2 + 1) + tail_bins))?;
-        Ok(CudaSpectrum {
+        let bins = Buffer::zeros(device, 2 * (cut.blocks * (cut.block / 2 + 1) + tail_bins))?;
+        let mut spectrum = CudaSpectrum {
             device: device.clone(),
             ranges: ranges.to_vec(),
             len,
@@ -108,7 +108,23 @@ impl CudaSpectrum {
             magnitudes: Buffer::new(device, 0)?,
             cuts: Buffer::new(device, (cut.coefficients() / 2).div_ceil(TILE) + 1)?,
             is_zero: true,
-        })
+        };
+        spectrum.prepare()?;
+        Ok(spectrum)
+    }
+
+    /// Runs every transform once, on zeros: plans and cuFFT's kernels are made ready now, and not in a step, where others
+    /// may wait for this GPU.
+    fn prepare(&mut self) -> Result<()> {
+        let elements = Buffer::<f32>::zeros(&self.device, self.cut.full_len() + self.cut.tail + 2)?;
+        let elsewhere = (elements.address(), self.tail_of(elements.address()));
+        for (full, tail) in [elsewhere, (self.bins.address(), self.tail_place())] {
+            for direction in [Direction::Forward, Direction::Back] {
+                // SAFETY: there is room for all elements at both places.
+                unsafe { self.transform(direction, full, tail)? };
+            }
+        }
+        self.device.wait()
     }
 
     /// The magnitude of each bin, as the last [`forward`](CudaSpectrum::forward) has found it.

@@ -236,7 +236,9 @@ impl Workspace {
 
     /// How many candidates there is room for.
     pub fn capacity(&self) -> u32 {
-        self.positions.len().min(self.values.len()).min(self.scores.len()) as u32
+        // The kernels count in 32 bits, with room for a row more.
+        let room = self.positions.len().min(self.values.len()).min(self.scores.len());
+        room.min(i32::MAX as usize) as u32
     }
 
     /// The address of the number of candidates that were found.

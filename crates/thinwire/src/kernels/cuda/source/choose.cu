@@ -128,7 +128,7 @@ __device__ __forceinline__ u32 sum_warp(u32 value) {
 // The whole choice, by blocks that work in step: each has a part of the list, and each of its warps a part of that.
 // `exact` finds the best k, otherwise the cut says what is kept. `bins` (three times BINS) and `meeting` (two words)
 // are zero before and after.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
 choose(const u32 *positions, const float *values, const float *scores, const u64 *found, u32 capacity, Cut cut,
        u32 exact, u32 k, u32 *bins, u32 *meeting, Counts *of_blocks, u64 *head, u32 room, u32 *kept_positions,
        float *kept_values) {

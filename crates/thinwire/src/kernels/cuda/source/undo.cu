@@ -17,18 +17,19 @@ extern "C" __global__ void undo(const void *gradient, float *residual, float *mo
 #endif
         own = own * scale;
         float r = residual[at];
-        // What would not have been finite was never stored.
+        // What is not finite was never stored: it would not be now. (A stored one of more than 1e38 may be taken for such.)
 #if UPDATE == ADD
         if (fabsf(r + own) < INFINITE) residual[at] = r - own;
 #elif UPDATE == REPLACE
         residual[at] = 0.0f;
 #else
         float m = momentum[at];
-        if (!(fabsf(own) < INFINITE) || !(fabsf(r + m) < INFINITE)) continue;
 #if UPDATE == HEAVY_BALL
+        if (!(fabsf(r + (m * coefficient + own)) < INFINITE)) continue;
         residual[at] = r - m;
         momentum[at] = coefficient == 0.0f ? 0.0f : (m - own) / coefficient;
 #else
+        if (!(fabsf(r + ((m + own) * coefficient + own)) < INFINITE)) continue;
         residual[at] = r - (m + own);
         momentum[at] = coefficient == 0.0f ? 0.0f : m / coefficient - own;
 #endif
