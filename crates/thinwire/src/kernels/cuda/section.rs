@@ -85,8 +85,7 @@ impl Cuda {
             _ => place(&section.values),
         };
         let measured = self.codec.measure((start, universe), positions, values)?;
-        let outgoing =
-            codec::Outgoing { start, universe, width, positions, values, index, form, keep_loss: false };
+        let outgoing = codec::Outgoing { start, universe, width, positions, values, index, form };
         let encoded = self.codec.encode(&outgoing, &measured)?;
         self.encoded = Some(encoded.value_bytes);
         Ok(encoded)

@@ -64,8 +64,6 @@ pub(super) struct Outgoing<'a> {
     pub index: IndexChoice,
     /// How the values are written.
     pub form: &'a ValueForm,
-    /// Whether the values are to become what receivers will not see of them.
-    pub keep_loss: bool,
 }
 
 /// What was found out about coordinates and values.
@@ -170,8 +168,7 @@ impl Codec {
     /// Makes the bytes of a section, of which `measured` tells, and waits.
     ///
     /// # Errors
-    /// Those of [`FrameWriter::section`](crate::codec::FrameWriter::section) about coordinates and values. The values
-    /// are as they were then.
+    /// Those of [`FrameWriter::section`](crate::codec::FrameWriter::section) about coordinates and values.
     pub fn encode(&mut self, outgoing: &Outgoing<'_>, measured: &Measured) -> Result<Encoded> {
         let &Outgoing { start, universe, width, positions, values, form, .. } = outgoing;
         let count = positions.map_or(universe as usize, |positions| positions.len);
@@ -193,9 +190,6 @@ impl Codec {
         self.notes.clear()?;
         let (index_form, index_bytes) = self.encode_indices(outgoing, measured)?;
         let value_bytes = self.encode_values(values, form, measured)?;
-        if outgoing.keep_loss {
-            self.lose(values, form, value_bytes)?;
-        }
         self.notes.wait()?;
         Ok(Encoded { index_form, index_bytes, value_bytes, clipped: self.notes.get(Note::Clipped) as usize })
     }
