@@ -37,11 +37,11 @@ impl Vector for Buffer<f32> {
     }
 }
 
-type Chosen<'a> = Walk<'a, Gradient, Buffer<f32>>;
+type WalkHere<'a> = Walk<'a, Gradient, Buffer<f32>>;
 
 impl Cuda {
     /// The walk by addresses.
-    fn job(walk: &mut Chosen<'_>, end: usize) -> Result<Job> {
+    fn job(walk: &mut WalkHere<'_>, end: usize) -> Result<Job> {
         let Walk { gradient, residual, momentum, weights, update, scale, score } = walk;
         Cuda::check(gradient, end)?;
         let mut weights_at = 0;
@@ -140,7 +140,7 @@ impl Kernels for Cuda {
 
     fn survey<'a>(
         &'a mut self,
-        mut walk: Chosen<'a>,
+        mut walk: WalkHere<'a>,
         ranges: &'a [Range<usize>],
         expect: usize,
         guess: &'a mut Guess,
@@ -157,12 +157,12 @@ impl Kernels for Cuda {
         survey.finish(positions, values)
     }
 
-    fn accumulate(&mut self, mut walk: Chosen<'_>, ranges: &[Range<usize>]) -> Result<Statistics, Fault> {
+    fn accumulate(&mut self, mut walk: WalkHere<'_>, ranges: &[Range<usize>]) -> Result<Statistics, Fault> {
         let job = Cuda::job(&mut walk, end_of(ranges))?;
         self.measure(&Job { score: Score::Magnitude, ..job }, ranges)
     }
 
-    fn withdraw(&mut self, mut walk: Chosen<'_>, ranges: &[Range<usize>]) -> Result<()> {
+    fn withdraw(&mut self, mut walk: WalkHere<'_>, ranges: &[Range<usize>]) -> Result<()> {
         let job = Cuda::job(&mut walk, end_of(ranges))?;
         self.work.undo(&job, ranges)
     }

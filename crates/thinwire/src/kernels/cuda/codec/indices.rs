@@ -173,7 +173,7 @@ impl Codec {
         launch!(self.device, &writer(), "scan_sums", 1, 1024, sums, count, total)
     }
 
-    /// Begins to upload a section, and to read its coordinates, whose lengths are checked here.
+    /// Begins to read the coordinates of a section whose bytes are on their way; their lengths are checked here.
     pub(super) fn decode_indices(&mut self, section: &Section<'_>) -> Result<Option<Run<u32>>> {
         let (bytes, count, universe) = (section.index_bytes(), section.count() as usize, section.universe());
         Ok(match index::outline(section.index_form(), bytes, count, universe)? {
