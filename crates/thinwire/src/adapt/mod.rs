@@ -1,6 +1,13 @@
 //! What sets method, density and collective to the network and the gradients at hand.
 //!
-//! So far this is the part that everything else will stand on: [`cost`], what a step takes on a given network,
-//! by formula.
+//! | module | what |
+//! |---|---|
+//! | [`cost`] | the papers' formulas for the papers' collectives |
+//! | [`price`] | what a step of thinwire itself takes, by any method |
+//! | [`Limits`] | what a user allows |
 
 pub mod cost;
+mod limits;
+pub mod price;
+
+pub use limits::{Limits, Pick, Solver};

@@ -175,7 +175,7 @@ impl<K: Kernels> Lane<K> {
             // Where everything is sent, there are no coordinates to gather or to agree on.
             _ if self.compressor.is_dense(progress) => self.travel_agreed(route, &input, None),
             Exchange::Agreed(leaders) => self.travel_agreed(route, &input, Some(leaders)),
-            Exchange::Gathered | Exchange::Dense => self.travel_gathered(route, &input),
+            Exchange::Gathered | Exchange::Dense | Exchange::Automatic => self.travel_gathered(route, &input),
         }
     }
 

@@ -212,5 +212,6 @@ pub(super) fn sparse(
         exception: None,
         index: if has("index") { index(parameters) } else { IndexChoice::Shortest },
         exchange,
+        limits: None,
     })
 }

@@ -36,5 +36,6 @@ fn build(parameters: &Parameters) -> Result<Recipe> {
         exception: None,
         index: IndexChoice::Shortest,
         exchange: Exchange::Dense,
+        limits: None,
     })
 }

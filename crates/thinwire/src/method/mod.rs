@@ -12,6 +12,7 @@
 //! ```
 
 mod ar_topk;
+mod auto;
 mod common;
 mod dense;
 mod dgc;
@@ -55,6 +56,7 @@ pub const METHODS: &[Method] = &[
     dgc::METHOD,
     mstopk::METHOD,
     random_k::METHOD,
+    auto::METHOD,
 ];
 
 impl Method {

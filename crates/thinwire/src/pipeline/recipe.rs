@@ -1,5 +1,6 @@
 //! A method as data: which parts, with which settings.
 
+use crate::adapt::Limits;
 use crate::bucket::LayerRules;
 use crate::codec::{IndexChoice, RangeFloat, Rounding, ValueForm};
 use crate::exchange::Leaders;
@@ -42,6 +43,8 @@ pub struct Recipe {
     pub index: IndexChoice,
     /// How ranks combine what they have.
     pub exchange: Exchange,
+    /// What a controller may choose, where the exchange is [`Automatic`](Exchange::Automatic).
+    pub limits: Option<Limits>,
 }
 
 /// What is selected from as one vector.
@@ -129,6 +132,8 @@ pub enum Exchange {
     Gathered,
     /// Leaders name the coordinates, and all ranks reduce there.
     Agreed(Leaders),
+    /// A controller chooses one of the others for each bucket, and changes it as network and gradients change.
+    Automatic,
 }
 
 impl std::fmt::Display for Exchange {
@@ -137,6 +142,7 @@ impl std::fmt::Display for Exchange {
             Exchange::Dense => "dense",
             Exchange::Gathered => "gathered",
             Exchange::Agreed(_) => "agreed",
+            Exchange::Automatic => "automatic",
         })
     }
 }
@@ -155,6 +161,19 @@ impl Recipe {
     /// Whether the selector ranks by weights too, so that every step must bring them.
     pub fn needs_weights(&self) -> bool {
         self.selector.as_ref().is_some_and(|selector| selector.needs_weights())
+    }
+
+    /// Refuses a method that leaves open how it travels: only a group of ranks can find that out.
+    pub(crate) fn check_fixed(&self) -> Result<()> {
+        match self.exchange {
+            Exchange::Automatic => Err(Error::BadSetting {
+                name: "the method".into(),
+                found: self.spec.clone(),
+                expected: "one that compresses by itself, such as topk: auto chooses for ranks that train"
+                    .into(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Refuses parts that do not go together.

@@ -17,7 +17,7 @@ use crate::{Error, Result};
 /// assert_eq!(network, Network::from_gbit_ms(1.0, 1.0)?);
 /// # Ok::<(), thinwire::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Network {
     /// Seconds until a message of no bytes has arrived, one way: the papers' alpha.
     pub latency: f64,

@@ -84,6 +84,7 @@ impl<K: Kernels> Compressor<K> {
     /// The same on any device.
     pub fn on(kernels: &mut K, recipe: Recipe, bucket: Bucket) -> Result<Compressor<K>> {
         recipe.check()?;
+        recipe.check_fixed()?;
         let (dense, units) = divide(&recipe, &bucket);
         let spectrum = match (recipe.transform, units.first()) {
             (TransformKind::Fft { block }, Some(unit)) => Some(kernels.spectrum(&unit.ranges, block)?),

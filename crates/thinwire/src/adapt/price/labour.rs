@@ -1,0 +1,105 @@
+//! What a step costs at both ends of the wire.
+
+use std::collections::BTreeMap;
+
+use super::Way;
+use crate::method::split_spec;
+
+/// Seconds that one rank works on a step, apart from what travels: selecting, encoding, decoding, adding.
+#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Labour {
+    /// For each element of the bucket.
+    pub element: f64,
+    /// For each value that this rank sends.
+    pub kept: f64,
+    /// For each value that arrives; in a gather everybody's.
+    pub received: f64,
+}
+
+impl Labour {
+    /// The seconds for a bucket.
+    pub fn seconds(&self, elements: f64, kept: f64, received: f64) -> f64 {
+        self.element * elements + self.kept * kept + self.received * received
+    }
+}
+
+/// What each method costs on one machine.
+///
+/// The default is what `thinwire probe` measured on one core of an AMD EPYC with AVX-512; it serves until something
+/// better is known.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Workshop {
+    known: BTreeMap<String, Labour>,
+}
+
+impl Default for Workshop {
+    fn default() -> Workshop {
+        const NS: f64 = 1e-9;
+        let measured = [
+            ("dense", 0.35, 0.0, 0.0),
+            ("dense:values=bf16", 2.0, 0.0, 0.0),
+            ("dense:values=f16", 2.0, 0.0, 0.0),
+            ("topk", 0.45, 12.0, 4.0),
+            ("ar-topk", 0.45, 12.0, 4.0),
+            ("gaussian-k", 0.5, 12.0, 4.0),
+            ("redsync", 0.5, 12.0, 4.0),
+            ("iwp", 0.8, 12.0, 4.0),
+            ("dgc", 0.5, 12.0, 4.0),
+            ("mstopk", 0.5, 12.0, 4.0),
+            ("random-k", 0.4, 12.0, 4.0),
+            ("fft", 12.0, 12.0, 4.0),
+        ];
+        let known = measured.map(|(method, element, kept, received)| {
+            (method.to_owned(), Labour { element: element * NS, kept: kept * NS, received: received * NS })
+        });
+        Workshop { known: known.into_iter().collect() }
+    }
+}
+
+impl Workshop {
+    /// Notes what a method costs.
+    pub fn set(&mut self, method: &str, labour: Labour) {
+        self.known.insert(method.to_owned(), labour);
+    }
+
+    /// What a method costs: as it is written, or else as the method of this name with other parameters.
+    pub fn labour(&self, method: &str) -> Labour {
+        let named = || self.known.get(split_spec(method).0);
+        self.known
+            .get(method)
+            .or_else(named)
+            .copied()
+            .unwrap_or(Labour { element: 1e-9, ..Labour::default() })
+    }
+
+    /// The seconds a rank works on a bucket.
+    pub fn seconds(&self, way: &Way, ranks: usize, elements: f64, density: f64) -> f64 {
+        let kept = way.kept(elements, density);
+        let received = if way.is_gathered() { kept * ranks as f64 } else { kept };
+        self.labour(&way.method).seconds(elements, kept, received)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_method_with_parameters_costs_what_the_method_costs_until_it_is_measured() {
+        let mut workshop = Workshop::default();
+        assert_eq!(workshop.labour("topk:values=f16"), workshop.labour("topk"));
+        let other = Labour { element: 1.0, kept: 2.0, received: 3.0 };
+        workshop.set("topk:values=f16", other);
+        assert_eq!(workshop.labour("topk:values=f16"), other);
+        assert_ne!(workshop.labour("topk"), other);
+        assert!(workshop.labour("nobody-knows").element > 0.0);
+    }
+
+    #[test]
+    fn a_gather_works_on_what_everybody_sent() {
+        let mut workshop = Workshop::default();
+        workshop.set("topk", Labour { element: 0.0, kept: 0.0, received: 1.0 });
+        let way = &Way::all("topk").unwrap()[0];
+        assert_eq!(workshop.seconds(way, 8, 1000.0, 0.01), 80.0);
+    }
+}
