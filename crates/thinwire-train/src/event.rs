@@ -8,6 +8,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use thinwire::adapt::decision::Decision;
+
 use crate::{Error, Result};
 
 /// One line of `metrics.jsonl`.
@@ -26,6 +28,8 @@ pub enum Event {
     FillIn(FillIn),
     /// How well each method would have reproduced the gradient of some step.
     Reconstruction(Reconstruction),
+    /// An automatic method decided how gradients travel from now on.
+    Decision(Box<Decision>),
     /// Something the user should know: a setting that was changed, a step that was skipped.
     Note {
         /// The step it belongs to.
@@ -172,6 +176,9 @@ pub struct Times {
     pub exchange: f64,
     /// Decoding and summing; runs beside the backward pass or after it.
     pub settle: f64,
+    /// Probing, measuring gains and deciding, with an automatic method.
+    #[serde(default)]
+    pub adapt: f64,
     /// The synchronizer's time from its first bucket to its last result.
     pub synchronizer: f64,
 }
@@ -201,6 +208,7 @@ impl Times {
         change(&mut self.encode, other.encode);
         change(&mut self.exchange, other.exchange);
         change(&mut self.settle, other.settle);
+        change(&mut self.adapt, other.adapt);
         change(&mut self.synchronizer, other.synchronizer);
     }
 

@@ -68,6 +68,9 @@ impl Progress {
                     ));
                 }
             }
+            Event::Decision(decision) if decision.changes => {
+                self.bar.suspend(|| output::note(&format!("step {}: {decision}", decision.step)));
+            }
             Event::Note { text, .. } => self.bar.suspend(|| output::note(text)),
             _ => {}
         }

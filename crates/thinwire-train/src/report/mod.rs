@@ -10,6 +10,7 @@ mod axis;
 mod bars;
 mod chart;
 mod curves;
+mod decisions;
 mod distribution;
 mod figure;
 mod fill_in;
@@ -82,6 +83,7 @@ pub fn html_with_target(runs: &[Recorded], title: &str, target: Option<f64>) -> 
     if !groups.is_empty() {
         let _ = write!(body, "<section><h2>Settings</h2>{}</section>", settings::table(&groups));
     }
+    body.push_str(&decisions::table(&groups));
     body.push_str(&settings::notes(&groups));
     body.push_str(PAPERS);
     format!(

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use thinwire::adapt::decision::Decision;
+
 use crate::event::{self, Distribution, End, Evaluation, Event, FillIn, Reconstruction, Run, Step, Times};
 use crate::{Error, Result};
 
@@ -22,6 +24,8 @@ pub struct Recorded {
     pub fill_ins: Vec<FillIn>,
     /// How well each method would have reproduced the gradient.
     pub reconstructions: Vec<Reconstruction>,
+    /// What an automatic method decided.
+    pub decisions: Vec<Decision>,
     /// Steps and sentences.
     pub notes: Vec<(u64, String)>,
     /// What it came to; `None` for a run that was interrupted.
@@ -62,6 +66,7 @@ impl Recorded {
                 Event::Distribution(distribution) => recorded.distributions.push(distribution),
                 Event::FillIn(fill_in) => recorded.fill_ins.push(fill_in),
                 Event::Reconstruction(reconstruction) => recorded.reconstructions.push(reconstruction),
+                Event::Decision(decision) => recorded.decisions.push(*decision),
                 Event::Note { step, text } => recorded.notes.push((step, text)),
                 Event::End(end) => recorded.end = Some(*end),
             }
@@ -77,6 +82,7 @@ impl Recorded {
         self.distributions.retain(|distribution| distribution.step < at);
         self.fill_ins.retain(|fill_in| fill_in.step < at);
         self.reconstructions.retain(|reconstruction| reconstruction.step < at);
+        self.decisions.retain(|decision| decision.step < at);
         self.end = None;
         self.run = run;
     }

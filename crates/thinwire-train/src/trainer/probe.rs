@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use thinwire::Bucket;
 use thinwire::group::{Algorithm, Gathered, Group, SharedGroup};
 use thinwire::kernels::Cpu;
-use thinwire::pipeline::{Aggregator, Compressor, Input, Momentum, Recipe};
+use thinwire::pipeline::{Aggregator, Compressor, Exchange, Input, Momentum, Recipe};
 
 use super::buckets::Buckets;
 use crate::Result;
@@ -41,7 +41,9 @@ impl Probe {
     /// For a run with this method.
     pub fn new(recipe: &Recipe) -> Probe {
         let density = if recipe.density < 1.0 { recipe.density } else { DENSITY_OF_DENSE };
-        Probe { density, method: recipe.spec.clone() }
+        // What an automatic method will choose is not known; what it chooses from is here anyway.
+        let automatic = recipe.exchange == Exchange::Automatic;
+        Probe { density, method: if automatic { "topk".into() } else { recipe.spec.clone() } }
     }
 
     /// What there is to see of worker 0's gradients and, where all workers are needed, of everybody's. All workers

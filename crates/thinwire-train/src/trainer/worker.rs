@@ -147,6 +147,8 @@ impl<'a> Worker<'a> {
             }
             Err(error) => return Err(error.into()),
         };
+        let decisions = self.synchronizer.decisions().into_iter().map(|it| Event::Decision(Box::new(it)));
+        events.extend(decisions);
         times.total = begun.elapsed().as_secs_f64() - look.seconds;
         let traffic = self.group.traffic() - traffic - look.traffic;
         let mut record = Step { step, epoch, loss, lr, skipped: report.is_none(), ..Step::default() };
@@ -300,6 +302,7 @@ impl Step {
             encode: compression.encode_time.as_secs_f64(),
             exchange: report.times.exchange.as_secs_f64(),
             settle: report.times.settle.as_secs_f64(),
+            adapt: report.times.adapt.as_secs_f64(),
             synchronizer: report.times.total.as_secs_f64(),
             ..times
         };

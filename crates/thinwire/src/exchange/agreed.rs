@@ -11,6 +11,7 @@
 
 use super::Leaders;
 use super::lane::{Lane, Route, Way};
+use super::notes;
 use super::sums::form_of;
 use crate::group::{Algorithm, Gathered, Precision, Sum};
 use crate::kernels::Kernels;
@@ -49,7 +50,7 @@ impl<K: Kernels> Lane<K> {
         let norm = self.compressor.selected_energy(route.kernels)?.to_le_bytes();
         let mine: &[u8] = if self.refusal.is_none() { &norm } else { &[] };
         let mut norms = Gathered::default();
-        self.timed(|_| route.group.all_gather(mine, norm.len(), Algorithm::Tree, &mut norms))?;
+        self.timed_spread(|_| route.group.all_gather(mine, norm.len(), Algorithm::Tree, &mut norms))?;
         self.absent = norms.iter().position(<[u8]>::is_empty);
         if self.absent.is_some() {
             return Ok(None);
@@ -75,7 +76,7 @@ impl<K: Kernels> Lane<K> {
         let limit = self.message_limit();
         self.leader = leaders.first().copied();
         // About twelve bits a coordinate; every rank estimates the same.
-        let how = route.algorithm_for(self.compressor.values_without_proposal(input.progress) * 3 / 2);
+        let how = route.spread_algorithm(self.compressor.values_without_proposal(input.progress) * 3 / 2);
         self.proposals.resize_with(leaders.len(), Vec::new);
         for (number, &leader) in leaders.iter().enumerate() {
             let mut proposal = std::mem::take(&mut self.proposals[number]);
@@ -84,7 +85,7 @@ impl<K: Kernels> Lane<K> {
                 let written = self.compressor.propose(route.kernels, input, &mut proposal, &mut self.report);
                 written.or_else(|error| self.refuse(error))?;
             }
-            self.timed(|_| route.group.broadcast(leader, &mut proposal, limit, how))?;
+            self.timed_spread(|_| route.group.broadcast(leader, &mut proposal, limit, how))?;
             self.report.index_bytes += proposal.len();
             self.proposals[number] = proposal;
             if self.proposals[number].is_empty() {
@@ -108,14 +109,17 @@ impl<K: Kernels> Lane<K> {
         (self.report.values, self.report.value_bytes) = (count, bytes);
         let mut means = std::mem::take(&mut self.means);
         means.clear();
-        let how = route.algorithm_for(bytes);
+        let how = route.sum_algorithm(bytes);
         if precision == Precision::F32 {
             match self.refusal {
                 None => means.extend_from_slice(self.compressor.values(route.kernels)?),
                 Some(_) => means.resize(count, 0.0),
             }
             means.push(self.flag());
-            self.timed(|_| route.group.all_reduce(Sum::F32(&mut means), how))?;
+            let (rank, ranks) = (route.group.rank(), route.group.size());
+            notes::push(&self.note, rank, ranks, &mut means);
+            self.timed_sum(|_| route.group.all_reduce(Sum::F32(&mut means), how))?;
+            notes::pop(self.note.len(), ranks, &mut means, &mut self.notes);
             let factor = 1.0 / route.group.size() as f32;
             means.iter_mut().for_each(|sum| *sum *= factor);
         } else {
@@ -133,7 +137,7 @@ impl<K: Kernels> Lane<K> {
                 self.halves.zeros(count);
             }
             self.halves.push(precision, self.flag());
-            self.timed(|lane| lane.halves.sum(route.group, how, precision, &mut means))?;
+            self.timed_sum(|lane| lane.halves.sum(route.group, how, precision, &mut means))?;
         }
         let all_took_part = means.pop().is_some_and(|flag| !flag.is_nan());
         if all_took_part && let Some(mean) = means.iter().find(|mean| !mean.is_finite()) {

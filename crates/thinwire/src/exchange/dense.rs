@@ -18,7 +18,7 @@ impl<K: Kernels> Lane<K> {
     ) -> Result<bool> {
         self.way = Way::Dense;
         let (_, precision) = form_of(&self.compressor.recipe().values);
-        let how = route.algorithm_for(self.compressor.bucket().len() * precision.width());
+        let how = route.sum_algorithm(self.compressor.bucket().len() * precision.width());
         match self.check(route.kernels, gradient) {
             Ok(()) => {
                 let staged = route.kernels.stage(situation.share, gradient)?;
@@ -56,7 +56,7 @@ impl<K: Kernels> Lane<K> {
         (self.report.values, self.report.value_bytes, self.report.frame_bytes) = (values.len(), bytes, bytes);
         let ranks = group.size();
         if precision == Precision::F32 {
-            self.timed(|_| group.all_reduce(Sum::F32(values), how))?;
+            self.timed_sum(|_| group.all_reduce(Sum::F32(values), how))?;
         } else {
             match self.halves.round(&form, values, ranks) {
                 Ok(clipped) => self.report.clipped = clipped,
@@ -67,7 +67,7 @@ impl<K: Kernels> Lane<K> {
             }
             let mut means = std::mem::take(&mut self.means);
             means.clear();
-            self.timed(|lane| lane.halves.sum(group, how, precision, &mut means))?;
+            self.timed_sum(|lane| lane.halves.sum(group, how, precision, &mut means))?;
             values.copy_from_slice(&means);
             self.means = means;
         }

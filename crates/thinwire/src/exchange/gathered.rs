@@ -1,6 +1,7 @@
 //! Every rank sends its own coordinates to all, and sums up everybody's in the order of the ranks.
 
 use super::lane::{Lane, Route, Situation, Way};
+use super::notes;
 use crate::codec::{Frame, Header};
 use crate::kernels::Kernels;
 use crate::pipeline::InputOn;
@@ -22,14 +23,21 @@ impl<K: Kernels> Lane<K> {
             }
             Err(error) => self.refuse(error)?,
         }
-        let limit = self.message_limit();
+        if !self.frame.is_empty() {
+            notes::append(&self.note, &mut self.frame);
+        }
+        let limit = self.message_limit() + 4 * self.note.len();
         // About six bytes a coordinate; every rank must choose the same, so nobody goes by its own frame.
-        let how = route.algorithm_for(self.compressor.values_without_proposal(input.progress) * 6);
-        self.timed(|lane| route.group.all_gather(&lane.frame, limit, how, &mut lane.gathered))?;
+        let how = route.spread_algorithm(self.compressor.values_without_proposal(input.progress) * 6);
+        self.timed_spread(|lane| route.group.all_gather(&lane.frame, limit, how, &mut lane.gathered))?;
         self.absent = self.gathered.iter().position(<[u8]>::is_empty);
         if self.absent.is_some() {
             return Ok(false);
         }
+        self.gathered.take_ends(self.note.len(), &mut self.notes).map_err(|(rank, found)| {
+            let reason = format!("it has {found} bytes, fewer than the note behind it");
+            Error::BadMessage { rank, step: input.progress.step, reason }
+        })?;
         let expected = self.compressor.header(input);
         for (rank, frame) in self.gathered.iter().enumerate() {
             check(frame, &expected).map_err(|error| Error::BadMessage {

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::assigned::Assigned;
 use super::sums::Halves;
 use crate::group::{Algorithm, Gathered, Group, Mark};
 use crate::kernels::Kernels;
@@ -13,14 +14,26 @@ use crate::{Bucket, Error, Result};
 pub(crate) struct Route<'a, K> {
     pub group: &'a mut dyn Group,
     pub kernels: &'a mut K,
-    /// The algorithm of sums and broadcasts; `None` chooses by size.
-    pub algorithm: Option<Algorithm>,
+    /// The algorithms of sums and of broadcasts and gathers; `None` chooses by size.
+    pub algorithms: Option<Algorithms>,
+}
+
+/// The algorithms of a bucket's collectives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Algorithms {
+    pub sum: Algorithm,
+    pub spread: Algorithm,
 }
 
 impl<K> Route<'_, K> {
-    /// The algorithm for a vector or message of about so many bytes.
-    pub fn algorithm_for(&self, bytes: usize) -> Algorithm {
-        self.algorithm.unwrap_or_else(|| Algorithm::for_size(bytes, self.group.size()))
+    /// The algorithm to sum a vector of so many bytes.
+    pub fn sum_algorithm(&self, bytes: usize) -> Algorithm {
+        self.algorithms.map_or_else(|| Algorithm::for_size(bytes, self.group.size()), |chosen| chosen.sum)
+    }
+
+    /// The algorithm to gather or broadcast messages of about so many bytes.
+    pub fn spread_algorithm(&self, bytes: usize) -> Algorithm {
+        self.algorithms.map_or_else(|| Algorithm::for_size(bytes, self.group.size()), |chosen| chosen.spread)
     }
 }
 
@@ -49,13 +62,29 @@ pub(crate) struct Lane<K: Kernels> {
     /// The first of the ranks that named the coordinates.
     pub(super) leader: Option<usize>,
     pub(super) way: Way,
-    pub(super) exchange_time: Duration,
+    times: LaneTimes,
+    /// What a controller wants of this bucket; nothing where the method is fixed.
+    pub(super) assigned: Assigned,
+    /// Words that ride with this bucket to all ranks, and everybody's, rank by rank.
+    pub note: Vec<f32>,
+    pub notes: Vec<f32>,
     /// What travels; kept for its memory.
     pub(super) frame: Vec<u8>,
     pub(super) gathered: Gathered,
     pub(super) proposals: Vec<Vec<u8>>,
     pub(super) halves: Halves,
     pub(super) means: Vec<f32>,
+}
+
+/// Where the time of a bucket went, until it had travelled.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LaneTimes {
+    /// Sums under way, waiting for other ranks included.
+    pub sum: Duration,
+    /// Gathers and broadcasts under way.
+    pub spread: Duration,
+    /// Everything else: selecting, encoding, checking.
+    pub work: Duration,
 }
 
 /// What is to be settled.
@@ -72,8 +101,7 @@ pub(super) enum Way {
 
 impl<K: Kernels> Lane<K> {
     pub fn new(kernels: &mut K, recipe: Recipe, bucket: Bucket) -> Result<Lane<K>> {
-        let gathers = recipe.exchange == Exchange::Gathered;
-        let aggregator = gathers.then(|| Aggregator::on(kernels, &recipe, bucket.clone())).transpose()?;
+        let aggregator = Self::aggregator_for(kernels, &recipe, &bucket)?;
         Ok(Lane {
             compressor: Compressor::on(kernels, recipe, bucket)?,
             aggregator,
@@ -82,13 +110,26 @@ impl<K: Kernels> Lane<K> {
             absent: None,
             leader: None,
             way: Way::Nothing,
-            exchange_time: Duration::ZERO,
+            times: LaneTimes::default(),
+            assigned: Assigned::default(),
+            note: Vec::new(),
+            notes: Vec::new(),
             frame: Vec::new(),
             gathered: Gathered::default(),
             proposals: Vec::new(),
             halves: Halves::default(),
             means: Vec::new(),
         })
+    }
+
+    /// What sums up everybody's frames, where the method gathers.
+    pub(super) fn aggregator_for(
+        kernels: &mut K,
+        recipe: &Recipe,
+        bucket: &Bucket,
+    ) -> Result<Option<Aggregator<K>>> {
+        let gathers = recipe.exchange == Exchange::Gathered;
+        gathers.then(|| Aggregator::on(kernels, recipe, bucket.clone())).transpose()
     }
 
     pub fn compressor(&self) -> &Compressor<K> {
@@ -103,9 +144,9 @@ impl<K: Kernels> Lane<K> {
         self.compressor
     }
 
-    /// What the step came to, and how long its bytes were under way.
-    pub fn report(&self) -> (&Report, Duration) {
-        (&self.report, self.exchange_time)
+    /// What the step came to, and where its time went.
+    pub fn report(&self) -> (&Report, LaneTimes) {
+        (&self.report, self.times)
     }
 
     /// Why this rank could not take part in the step.
@@ -143,7 +184,9 @@ impl<K: Kernels> Lane<K> {
     /// A new step begins: nothing of the one before counts any longer, also in buckets that will not travel.
     pub fn begin(&mut self) {
         (self.report, self.refusal, self.absent, self.leader) = (Report::default(), None, None, None);
-        (self.way, self.exchange_time) = (Way::Nothing, Duration::ZERO);
+        (self.way, self.times) = (Way::Nothing, LaneTimes::default());
+        self.note.clear();
+        self.notes.clear();
     }
 
     /// First half of a step. False: some rank could not take part, and all of them know; the step has to be
@@ -155,7 +198,22 @@ impl<K: Kernels> Lane<K> {
         gradient: &mut K::Gradient,
         weights: Option<&K::Gradient>,
     ) -> Result<bool> {
-        let &Situation { progress, plan, .. } = situation;
+        let begun = Instant::now();
+        let going = self.travel_timed(route, situation, gradient, weights);
+        self.times.work = begun.elapsed().saturating_sub(self.times.sum + self.times.spread);
+        going
+    }
+
+    fn travel_timed(
+        &mut self,
+        route: &mut Route<'_, K>,
+        situation: &Situation,
+        gradient: &mut K::Gradient,
+        weights: Option<&K::Gradient>,
+    ) -> Result<bool> {
+        let &Situation { plan, .. } = situation;
+        let progress = self.assigned.progress(situation.progress);
+        route.algorithms = self.assigned.algorithms.or(route.algorithms);
         let bucket = self.compressor.bucket().id();
         route.group.mark(Mark { step: progress.step, plan, bucket });
         let exchange = self.compressor.recipe().exchange;
@@ -188,10 +246,11 @@ impl<K: Kernels> Lane<K> {
         gradient: &mut K::Gradient,
     ) -> Result<()> {
         match std::mem::replace(&mut self.way, Way::Nothing) {
-            Way::Nothing | Way::Dense => Ok(()),
-            Way::Gathered => self.settle_gathered(kernels, situation, 1.0 / size as f32, gradient),
-            Way::Agreed => self.settle_agreed(kernels, gradient),
+            Way::Nothing | Way::Dense => {}
+            Way::Gathered => self.settle_gathered(kernels, situation, 1.0 / size as f32, gradient)?,
+            Way::Agreed => self.settle_agreed(kernels, gradient)?,
         }
+        self.end_flush(kernels)
     }
 
     /// Takes a step back that did not happen. What stands in `gradient` of a dense exchange is not restored.
@@ -216,11 +275,19 @@ impl<K: Kernels> Lane<K> {
         Ok(())
     }
 
-    /// Runs a collective, and counts its time.
-    pub(super) fn timed<T>(&mut self, work: impl FnOnce(&mut Lane<K>) -> Result<T>) -> Result<T> {
+    /// Runs a sum, and counts its time.
+    pub(super) fn timed_sum<T>(&mut self, work: impl FnOnce(&mut Lane<K>) -> Result<T>) -> Result<T> {
         let begun = Instant::now();
         let result = work(self);
-        self.exchange_time += begun.elapsed();
+        self.times.sum += begun.elapsed();
+        result
+    }
+
+    /// Runs a gather or a broadcast, and counts its time.
+    pub(super) fn timed_spread<T>(&mut self, work: impl FnOnce(&mut Lane<K>) -> Result<T>) -> Result<T> {
+        let begun = Instant::now();
+        let result = work(self);
+        self.times.spread += begun.elapsed();
         result
     }
 

@@ -12,13 +12,15 @@
 //! could not take part (a NaN in its gradient, say) is taken back by all ranks, and the group works on.
 
 mod agreed;
+mod assigned;
 mod dense;
 mod gathered;
 mod lane;
 mod leaders;
+mod notes;
 mod sums;
 mod verdict;
 
-pub(crate) use lane::{Lane, Route, Situation};
+pub(crate) use lane::{Algorithms, Lane, LaneTimes, Route, Situation};
 pub use leaders::Leaders;
 pub(crate) use verdict::verdict;

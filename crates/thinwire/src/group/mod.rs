@@ -196,6 +196,18 @@ impl Gathered {
         self.messages.iter().map(Vec::capacity).sum()
     }
 
+    /// Cuts so many words off the end of every message and puts them one behind the other; a message that has fewer
+    /// is an error with its rank and its bytes.
+    pub(crate) fn take_ends(&mut self, words: usize, ends: &mut Vec<f32>) -> Result<(), (usize, usize)> {
+        ends.clear();
+        for (rank, message) in self.messages.iter_mut().enumerate() {
+            let begin = message.len().checked_sub(4 * words).ok_or((rank, message.len()))?;
+            ends.extend(message[begin..].as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)));
+            message.truncate(begin);
+        }
+        Ok(())
+    }
+
     /// Room for the messages of `ranks` ranks, all empty.
     pub(crate) fn begin(&mut self, ranks: usize) -> &mut [Vec<u8>] {
         self.messages.resize_with(ranks, Vec::new);

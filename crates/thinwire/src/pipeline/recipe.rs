@@ -160,7 +160,9 @@ impl Recipe {
 
     /// Whether the selector ranks by weights too, so that every step must bring them.
     pub fn needs_weights(&self) -> bool {
+        let may = |method: &String| crate::method::parse(method).is_ok_and(|recipe| recipe.needs_weights());
         self.selector.as_ref().is_some_and(|selector| selector.needs_weights())
+            || self.limits.as_ref().is_some_and(|limits| limits.methods.iter().any(may))
     }
 
     /// Refuses a method that leaves open how it travels: only a group of ranks can find that out.

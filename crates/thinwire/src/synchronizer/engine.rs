@@ -3,16 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::adaptation::Adaptation;
 use super::agreement::{agree_on, told};
 use super::layout::Layout;
+use super::note::Measure;
 use super::replicas;
 use super::report::{StageTimes, StepReport};
 use super::{Mean, Options};
-use crate::exchange::{Lane, Route, Situation, verdict};
+use crate::adapt::decision::Decision;
+use crate::exchange::{Algorithms, Lane, LaneTimes, Route, Situation, verdict};
 use crate::group::{Algorithm, Gathered, Group, Mark, Traffic};
 use crate::kernels::{Fault, Kernels, Vector};
 use crate::memory::{Progress, State};
-use crate::pipeline::{Report, fault_in};
+use crate::pipeline::{Exchange, Recipe, Report, fault_in};
 use crate::{Bucket, Error, Result, method};
 
 /// Everything a rank needs to take part in steps.
@@ -22,7 +25,12 @@ pub(super) struct Engine<K: Kernels> {
     lanes: Vec<Lane<K>>,
     options: Options,
     plan: u32,
+    spec: String,
     clips: bool,
+    /// Where the method is an automatic one.
+    adaptation: Option<Adaptation<K>>,
+    /// Whether the lanes have yet to be told what was chosen for them.
+    unassigned: bool,
     pub progress: Progress,
     pub samples: f64,
 }
@@ -49,10 +57,15 @@ impl<K: Kernels> Engine<K> {
         options: Options,
     ) -> Result<Engine<K>> {
         let recipe = method::parse(spec)?;
+        let first = first_method(&recipe);
         let buckets = layout.buckets().iter();
-        let lanes = buckets.map(|bucket| Lane::new(&mut kernels, method::parse(spec)?, bucket.clone()));
+        let lanes = buckets.map(|bucket| Lane::new(&mut kernels, method::parse(&first)?, bucket.clone()));
         let lanes = lanes.collect::<Result<Vec<Lane<K>>>>()?;
         let plan = agree_on(group.as_mut(), &told(&recipe.spec, layout, &options))?;
+        let mut adaptation = Adaptation::new(&mut kernels, group.as_mut(), &recipe, bucket_lengths(layout))?;
+        if let Some(adaptation) = &mut adaptation {
+            adaptation.start(group.as_mut(), Progress::default(), bucket_lengths(layout))?;
+        }
         Ok(Engine {
             group,
             kernels,
@@ -60,6 +73,9 @@ impl<K: Kernels> Engine<K> {
             clips: recipe.clip.is_some(),
             options,
             plan,
+            spec: recipe.spec,
+            unassigned: adaptation.is_some(),
+            adaptation,
             progress: Progress::default(),
             samples: 1.0,
         })
@@ -80,22 +96,25 @@ impl<K: Kernels> Engine<K> {
                 expected: format!("the {} layers there are, with their lengths", before.len()),
             });
         }
-        let Some(spec) = self.lanes.first().map(|lane| lane.compressor().recipe().spec.clone()) else {
-            return Ok(());
-        };
-        self.plan = agree_on(self.group.as_mut(), &told(&spec, layout, &self.options))?;
+        self.plan = agree_on(self.group.as_mut(), &told(&self.spec, layout, &self.options))?;
+        let first = first_method(&method::parse(&self.spec)?);
         let mut state = State::default();
         for lane in self.lanes.drain(..) {
             state.extend(lane.into_compressor().into_state()?);
         }
         for bucket in layout.buckets() {
-            let mut lane = Lane::new(&mut self.kernels, method::parse(&spec)?, bucket.clone())?;
+            let mut lane = Lane::new(&mut self.kernels, method::parse(&first)?, bucket.clone())?;
             lane.compressor_mut().restore(&state)?;
+            lane.may_keep();
             for layer in bucket.layers() {
                 state.residual.remove(layer.name());
                 state.momentum.remove(layer.name());
             }
             self.lanes.push(lane);
+        }
+        if let Some(adaptation) = &mut self.adaptation {
+            adaptation.start(self.group.as_mut(), self.progress, bucket_lengths(layout))?;
+            self.unassigned = true;
         }
         Ok(())
     }
@@ -149,10 +168,11 @@ impl<K: Kernels> Engine<K> {
                 }
             }
         }
-        match verdict(self.group.as_mut(), refusal.as_ref())? {
+        match verdict(self.group.as_mut(), refusal.as_ref(), &[], &mut Vec::new())? {
             None => Ok(()),
             Some(skipped) => {
                 self.progress.step += 1;
+                self.adaptation.iter_mut().for_each(Adaptation::skipped);
                 Err(skipped)
             }
         }
@@ -163,6 +183,11 @@ impl<K: Kernels> Engine<K> {
         let (at, traffic) = (Instant::now(), self.group.traffic());
         self.lanes.iter_mut().for_each(Lane::begin);
         self.mark_step();
+        if let Some(adaptation) = &mut self.adaptation {
+            let (group, anew) = (self.group.as_mut(), std::mem::take(&mut self.unassigned));
+            adaptation.begin(&mut self.kernels, group, &mut self.lanes, self.progress, anew)?;
+            self.mark_step();
+        }
         let share = match self.options.mean {
             Mean::OfRanks => 1.0,
             Mean::OfSamples => self.share()?,
@@ -177,10 +202,11 @@ impl<K: Kernels> Engine<K> {
     }
 
     /// The number every message carries: of what the ranks were told at the beginning, and of a density that was
-    /// set since.
+    /// set or a choice that was made since.
     fn plan(&self) -> u32 {
         let density = self.progress.density.map_or(0, |density| crc32fast::hash(&density.to_le_bytes()));
-        self.plan ^ density
+        let choice = self.adaptation.as_ref().map_or(0, |it| crc32fast::hash(&it.number().to_le_bytes()));
+        self.plan ^ density ^ choice
     }
 
     /// This rank's samples against the mean over all ranks.
@@ -214,8 +240,12 @@ impl<K: Kernels> Engine<K> {
                 self.arrive(&vectors)?;
             }
             let (gradient, weights) = vectors;
+            if let Some(adaptation) = &mut self.adaptation {
+                adaptation.look(&mut self.kernels, bucket, begun.situation.share, gradient)?;
+            }
             let (group, kernels) = (self.group.as_mut(), &mut self.kernels);
-            let mut route = Route { group, kernels, algorithm: self.options.algorithm };
+            let algorithms = self.options.algorithm.map(|how| Algorithms { sum: how, spread: how });
+            let mut route = Route { group, kernels, algorithms };
             begun.going = self.lanes[bucket].travel(&mut route, &begun.situation, gradient, weights)?;
         }
         Ok(())
@@ -224,11 +254,17 @@ impl<K: Kernels> Engine<K> {
     /// Ends a step all of whose buckets have travelled.
     pub fn finish(&mut self, begun: Begun, buckets: &mut [Vectors<'_, K>]) -> Result<StepReport> {
         self.mark_step();
+        let note = self.adaptation.as_ref().map_or(Vec::new(), |it| it.note(&self.lanes));
+        let (mut notes, mut judging) = (Vec::new(), Duration::ZERO);
         if !begun.going || self.lanes.iter().any(Lane::needs_verdict) {
             let refusal = self.lanes.iter().find_map(Lane::refusal).cloned();
-            match verdict(self.group.as_mut(), refusal.as_ref()) {
+            let asked = Instant::now();
+            let judged = verdict(self.group.as_mut(), refusal.as_ref(), &note, &mut notes);
+            judging = asked.elapsed();
+            match judged {
                 Ok(None) if begun.going => {}
                 judged => {
+                    self.adaptation.iter_mut().for_each(Adaptation::skipped);
                     // Nothing may be settled, also where the buckets have not travelled to the end.
                     let cancelled = self.cancel(&begun.situation, buckets);
                     let skipped = judged?;
@@ -247,15 +283,42 @@ impl<K: Kernels> Engine<K> {
         let settle = settling.elapsed();
         let checking = Instant::now();
         let checked = self.check_replicas(buckets);
-        let times = StageTimes {
-            settle,
-            check: checking.elapsed(),
-            total: begun.at.elapsed(),
-            ..StageTimes::default()
-        };
+        let check = checking.elapsed();
+        let adapt = self.adapt(notes, judging, settle)?;
+        let exchange = judging;
+        let times = StageTimes { settle, check, adapt, exchange, total: begun.at.elapsed() };
         let report = self.report(&begun, times);
         self.progress.step += 1;
         checked.map(|()| report)
+    }
+
+    /// Shows the step to the controller, where there is one; the time that took.
+    fn adapt(&mut self, mut notes: Vec<f32>, judging: Duration, settle: Duration) -> Result<Duration> {
+        let Some(adaptation) = &mut self.adaptation else { return Ok(Duration::ZERO) };
+        if notes.is_empty() {
+            notes.clone_from(&self.lanes[0].notes);
+        }
+        let mut compression = Report::default();
+        let (mut sum, mut spread, mut work) = (Duration::ZERO, judging, settle);
+        for lane in &self.lanes {
+            let (report, times) = lane.report();
+            compression.add(report);
+            (sum, spread, work) = (sum + times.sum, spread + times.spread, work + times.work);
+        }
+        let mine = Measure {
+            sum: sum.as_secs_f32(),
+            spread: spread.as_secs_f32(),
+            work: work.as_secs_f32(),
+            interval: 0.0,
+            gain: compression.gain() as f32,
+        };
+        adaptation.end(self.group.as_ref(), self.progress, &notes, mine)?;
+        Ok(adaptation.time().0)
+    }
+
+    /// What was decided since this was asked last; only rank 0 knows why.
+    pub fn take_decisions(&mut self) -> Vec<Decision> {
+        self.adaptation.as_mut().map_or(Vec::new(), Adaptation::take_decisions)
     }
 
     /// The error for a rank that did not take part and would not say why.
@@ -317,11 +380,10 @@ impl<K: Kernels> Engine<K> {
 
     fn report(&self, begun: &Begun, mut times: StageTimes) -> StepReport {
         let mut compression = Report::default();
-        times.exchange = Duration::ZERO;
         for lane in &self.lanes {
-            let (report, exchange) = lane.report();
+            let (report, LaneTimes { sum, spread, .. }) = lane.report();
             compression.add(report);
-            times.exchange += exchange;
+            times.exchange += sum + spread;
         }
         StepReport {
             step: self.progress.step,
@@ -353,6 +415,7 @@ impl<K: Kernels> Engine<K> {
         for lane in &self.lanes {
             whole.extend(lane.compressor().save()?);
         }
+        whole.method.clone_from(&self.spec);
         Ok(whole)
     }
 
@@ -371,6 +434,8 @@ impl<K: Kernels> Engine<K> {
         let restored = self.restore_lanes(state);
         match &restored {
             Ok(()) => {
+                self.lanes.iter_mut().for_each(Lane::may_keep);
+                self.unassigned = self.adaptation.is_some();
                 self.progress = Progress { step: state.step, epoch: state.epoch, ..Progress::default() };
             }
             // What was there a moment ago fits.
@@ -382,4 +447,16 @@ impl<K: Kernels> Engine<K> {
     fn restore_lanes(&mut self, state: &State) -> Result<()> {
         self.lanes.iter_mut().try_for_each(|lane| lane.compressor_mut().restore(state))
     }
+}
+
+/// The method that lanes begin with: an automatic one has yet to choose.
+fn first_method(recipe: &Recipe) -> String {
+    match recipe.exchange {
+        Exchange::Automatic => "topk".into(),
+        _ => recipe.spec.clone(),
+    }
+}
+
+fn bucket_lengths(layout: &Layout) -> Vec<usize> {
+    layout.buckets().iter().map(Bucket::len).collect()
 }

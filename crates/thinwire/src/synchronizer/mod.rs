@@ -23,9 +23,11 @@
 //! them at the end: they travel in the background, in the order of the layout on every rank, whatever the order
 //! in which they were submitted.
 
+mod adaptation;
 mod agreement;
 mod engine;
 mod layout;
+mod note;
 mod options;
 mod queue;
 mod replicas;
@@ -45,6 +47,7 @@ pub use layout::Layout;
 pub use options::{Mean, Options};
 pub use report::{StageTimes, StepReport};
 
+use crate::adapt::decision::Decision;
 use crate::group::{Group, Traffic};
 use crate::kernels::{Cpu, Kernels};
 use crate::memory::State;
@@ -215,6 +218,12 @@ where
     /// Says how many samples the next gradients of this rank are the mean of, for [`Mean::OfSamples`].
     pub fn set_samples(&mut self, samples: f64) {
         self.shared.engine().samples = samples;
+    }
+
+    /// What an automatic method has decided since this was asked last, with everything it went by. Rank 0 decides for all,
+    /// so that the others have nothing to tell.
+    pub fn decisions(&mut self) -> Vec<Decision> {
+        self.shared.engine().take_decisions()
     }
 
     /// Bytes sent and received so far.

@@ -31,6 +31,8 @@ pub struct StageTimes {
     pub settle: Duration,
     /// Comparing checksums of the replicas, in the steps that do.
     pub check: Duration,
+    /// Probing, measuring gains and deciding, with an automatic method.
+    pub adapt: Duration,
     /// From the first bucket to the last result.
     pub total: Duration,
 }

@@ -5,7 +5,7 @@
 
 use std::net::TcpListener;
 
-use thinwire::group::{Algorithm, Gathered, Group, Secret, SharedGroup, Tcp, TcpSettings};
+use thinwire::group::{Algorithm, Gathered, Group, Schedule, Secret, SharedGroup, Tcp, TcpSettings};
 use thinwire::memory::State;
 use thinwire::synchronizer::{Layout, Mean, Options};
 use thinwire::{Bucket, Synchronizer};
@@ -48,12 +48,24 @@ pub const METHODS: &[(&str, Kind)] = &[
 
 /// Runs `work` on `size` ranks that know each other only by TCP, each in a thread of its own.
 pub fn over_tcp(size: usize, secret: Option<&str>, work: impl Fn(Tcp) + Sync) {
+    over_link(size, secret, None, work);
+}
+
+/// The same over an imitated link.
+pub fn over_link(size: usize, secret: Option<&str>, link: Option<Schedule>, work: impl Fn(Tcp) + Sync) {
     // The port is taken for a moment to be sure of it; rank 0 then takes it for good.
     let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
     let secret = secret.and_then(|secret| Secret::new(secret.as_bytes()));
     std::thread::scope(|scope| {
         for rank in 0..size {
-            let settings = TcpSettings { rank, size, port, secret: secret.clone(), ..TcpSettings::default() };
+            let settings = TcpSettings {
+                rank,
+                size,
+                port,
+                secret: secret.clone(),
+                link: link.clone(),
+                ..TcpSettings::default()
+            };
             let work = &work;
             scope.spawn(move || work(Tcp::join(&settings).unwrap()));
         }

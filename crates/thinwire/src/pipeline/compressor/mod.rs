@@ -83,6 +83,18 @@ impl Compressor {
 impl<K: Kernels> Compressor<K> {
     /// The same on any device.
     pub fn on(kernels: &mut K, recipe: Recipe, bucket: Bucket) -> Result<Compressor<K>> {
+        // A method that sends everything has nothing to remember.
+        let remembered = if recipe.selector.is_some() { bucket.len() } else { 0 };
+        let memory = Memory::new(kernels, remembered, recipe.update())?;
+        Compressor::with_memory(kernels, recipe, bucket, memory)
+    }
+
+    fn with_memory(
+        kernels: &mut K,
+        recipe: Recipe,
+        bucket: Bucket,
+        memory: Memory<K::Vector>,
+    ) -> Result<Compressor<K>> {
         recipe.check()?;
         recipe.check_fixed()?;
         let (dense, units) = divide(&recipe, &bucket);
@@ -90,11 +102,17 @@ impl<K: Kernels> Compressor<K> {
             (TransformKind::Fft { block }, Some(unit)) => Some(kernels.spectrum(&unit.ranges, block)?),
             _ => None,
         };
-        // A method that sends everything has nothing to remember.
-        let remembered = if recipe.selector.is_some() { bucket.len() } else { 0 };
-        let memory = Memory::new(kernels, remembered, recipe.update())?;
         let message = Message::new(kernels);
         Ok(Compressor { recipe, bucket, memory, dense, units, spectrum, message, scale: 1.0, chose: false })
+    }
+
+    /// Goes on by another recipe, with what was kept; what selectors remember begins anew. A recipe that keeps nothing
+    /// leaves the memory as it is. A recipe that keeps something can only follow another one that did.
+    pub(crate) fn change(&mut self, kernels: &mut K, recipe: Recipe) -> Result<()> {
+        let nothing = Memory::new(kernels, 0, self.memory.update)?;
+        let memory = std::mem::replace(&mut self.memory, nothing);
+        *self = Compressor::with_memory(kernels, recipe, self.bucket.clone(), memory)?;
+        Ok(())
     }
 
     /// The recipe.

@@ -1,0 +1,458 @@
+//! The controller: what has been measured goes in, decisions come out.
+//!
+//! It does nothing else: it asks nobody, sends nothing and reads no clock, so that a training and a simulation run the
+//! very same one. One rank has it; what it chooses travels to all others with what travels anyway, and all of them
+//! change in the same step.
+//!
+//! | what it sees | what it does |
+//! |---|---|
+//! | the first step | wishes for the gains to be measured, if compressing could pay |
+//! | steps by a new way that take another time than the model says | notes by how much; searches again if it matters |
+//! | several steps in a row that take another time than before | the network changed: finds both of its numbers from the times, or wishes for a probe; searches again, without measuring gains |
+//! | a gain that is a tenth off what it was | wishes for the gains to be measured; then searches again |
+//! | a warm-up that has come to another density | finds the fastest ways for that |
+//!
+//! A change has to be worth it: what would save less than a twentieth of a step at about the same density stays as it
+//! is.
+
+use super::cost::{Load, Network, Ranks};
+use super::decision::{Choice, Decision, Reason};
+use super::estimate::{Shown, Verdict, Watch};
+use super::gain::{Curve, Ewma};
+use super::price::{Collective, Model, Way};
+use super::solve::{Measured, Problem, Solution};
+use super::{Limits, gain};
+use crate::Result;
+
+/// Steps after a change that are not looked at: memory is emptied, buffers grow.
+const SETTLE: u64 = 2;
+/// Steps after these in which a way shows how long it takes.
+const LEARN: u64 = 4;
+/// The gain has changed when it is this far from what it was: the paper's tenth.
+const GAIN_CHANGE: f64 = 0.1;
+/// Fewest steps from one measurement of the gains to the next; twice as many each time that nothing came of it.
+const PATIENCE: u64 = 50;
+/// Ways whose time differs by less than this part of a step, and densities by less than this factor, are alike.
+const ALIKE: f64 = 0.05;
+const ALIKE_DENSITY: f64 = 1.25;
+/// How far a way may be from the model before the network is doubted.
+const DOUBT: f64 = 1.6;
+
+/// Networks on which steps take times that differ by less than this factor are alike.
+const ALIKE_NETWORK: f64 = 1.2;
+/// For how many steps a probe is believed that found nothing new: at first, and at most.
+const FEWEST_DOUBTS: u64 = 5;
+const MOST_DOUBTS: u64 = 320;
+
+/// What one step showed, over all ranks.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Observation {
+    /// The step.
+    pub step: u64,
+    /// The number of the choice it went by.
+    pub number: u32,
+    /// Seconds of its sums, on the rank where they were shortest: that one waited for nobody.
+    pub sum: f64,
+    /// Seconds of its gathers and broadcasts, likewise.
+    pub spread: f64,
+    /// Seconds of work, on average.
+    pub work: f64,
+    /// Seconds from the end of the step before to its own.
+    pub interval: f64,
+    /// The share of the energy it sent, on average.
+    pub gain: f64,
+    /// The density it went by, which a warm-up may hold above the chosen one.
+    pub density: f64,
+    /// Whether a warm-up did.
+    pub warming: bool,
+}
+
+/// What a controller wants.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Wish {
+    /// Nothing.
+    Nothing,
+    /// That the network is probed.
+    Probe,
+    /// That the gains are measured.
+    Explore,
+    /// That all ranks go by a new choice.
+    Change(Box<Decision>),
+}
+
+/// See the [module](self).
+#[derive(Debug, Clone)]
+pub struct Controller {
+    limits: Limits,
+    ways: Vec<Way>,
+    measured: Vec<Measured>,
+    buckets: Vec<f64>,
+    model: Model,
+    network: Network,
+    curve: Curve,
+    explored: bool,
+    computes: Vec<f64>,
+    watch: Watch,
+    choice: Choice,
+    /// Steps by this choice.
+    since: u64,
+    ratios: Vec<Measured>,
+    gain: Ewma,
+    /// The gain of the choice when it had settled.
+    usual_gain: Option<f64>,
+    last_explored: u64,
+    patience: u64,
+    /// What has been wished for and not come yet.
+    waiting: bool,
+    probed_for: u32,
+    /// For how many steps a probe that found nothing new is believed, and until which step that is.
+    doubts: u64,
+    certain_until: u64,
+    priced_density: f64,
+}
+
+impl Controller {
+    /// For buckets of these lengths, on ranks that a probe has found to be connected like this.
+    pub fn new(limits: &Limits, lengths: &[usize], ranks: usize, network: Network) -> Result<Controller> {
+        let ways = limits.ways()?;
+        let model = Model::new(ranks, network);
+        Ok(Controller {
+            measured: vec![Measured::default(); ways.len()],
+            priced_density: limits.max_density,
+            limits: limits.clone(),
+            ways,
+            buckets: lengths.iter().map(|length| *length as f64).collect(),
+            model,
+            network,
+            curve: Curve::default(),
+            explored: false,
+            computes: Vec::new(),
+            watch: Watch::default(),
+            choice: Choice::default(),
+            since: 0,
+            ratios: Vec::new(),
+            gain: Ewma::default(),
+            usual_gain: None,
+            last_explored: 0,
+            patience: PATIENCE,
+            waiting: false,
+            probed_for: 0,
+            doubts: FEWEST_DOUBTS,
+            certain_until: 0,
+        })
+    }
+
+    /// What all ranks go by.
+    pub fn choice(&self) -> &Choice {
+        &self.choice
+    }
+
+    /// What may be chosen.
+    pub fn ways(&self) -> &[Way] {
+        &self.ways
+    }
+
+    /// The network, as far as known.
+    pub fn network(&self) -> Network {
+        self.network
+    }
+
+    /// The first decision, before anything is known of the gradients: the fastest at the largest density.
+    pub fn start(&mut self, step: u64, density: f64) -> Decision {
+        let solution = self.problem().at(density.max(self.limits.max_density));
+        self.adopt(step, Reason::Start, solution, true)
+    }
+
+    /// Other buckets with the same elements in all.
+    pub fn relayout(&mut self, step: u64, lengths: &[usize]) -> Decision {
+        self.buckets = lengths.iter().map(|length| *length as f64).collect();
+        let solution = self.problem().at(self.choice.density);
+        self.waiting = false;
+        self.adopt(step, Reason::Start, solution, true)
+    }
+
+    /// Takes in a step.
+    pub fn observe(&mut self, seen: &Observation) -> Result<Wish> {
+        if seen.number != self.choice.number {
+            return Ok(Wish::Nothing);
+        }
+        self.since += 1;
+        if self.since <= SETTLE {
+            return Ok(Wish::Nothing);
+        }
+        self.note_compute(seen);
+        let priced = self.problem().price_of(&self.choice.ways, seen.density);
+        let (sync, work) = (seen.sum + seen.spread, seen.work);
+        let ratio = Measured { sync: sync / priced.sync(), work: work / priced.work };
+        if self.since <= SETTLE + LEARN {
+            self.ratios.push(ratio);
+            if self.since == SETTLE + LEARN
+                && let Some(wish) = self.learn(seen)?
+            {
+                return Ok(wish);
+            }
+        } else if !self.waiting {
+            let shown = self.shown(seen);
+            match self.watch.see(shown, priced.sync(), self.network) {
+                Verdict::Same => {}
+                Verdict::Changed(network) => return self.decide_on_network(seen.step, network),
+                // After probes that found nothing new, steps are believed that say the same.
+                Verdict::Unclear
+                    if seen.step < self.certain_until && ratio.sync < 3.0 && ratio.sync > 0.3 =>
+                {
+                    self.learn_anew();
+                }
+                Verdict::Unclear => return Ok(self.wish(Wish::Probe)),
+            }
+        }
+        if seen.warming {
+            let far = (seen.density / self.priced_density).ln().abs() > ALIKE_DENSITY.ln();
+            if far {
+                let solution = self.problem().at(seen.density);
+                self.priced_density = seen.density;
+                return Ok(self.change_if_worth_it(seen.step, Reason::Warmup, solution));
+            }
+            return Ok(Wish::Nothing);
+        }
+        Ok(self.look_at_gain(seen))
+    }
+
+    /// The network was probed, as wished for.
+    pub fn probed(&mut self, step: u64, network: Network) -> Result<Option<Decision>> {
+        self.waiting = false;
+        self.probed_for = self.choice.number;
+        if self.is_alike(network) {
+            // It is not the network, so it is what the ways take on it.
+            self.doubts = (2 * self.doubts).min(MOST_DOUBTS);
+            self.certain_until = step + self.doubts;
+            self.learn_anew();
+            return Ok(None);
+        }
+        self.doubts = FEWEST_DOUBTS;
+        match self.decide_on_network(step, network)? {
+            Wish::Change(decision) => Ok(Some(*decision)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether steps take about the same time on this network as on the one that is known.
+    fn is_alike(&self, network: Network) -> bool {
+        let before = self.problem().price_of(&self.choice.ways, self.choice.density).sync();
+        let mut moved = self.model.clone();
+        moved.wire = moved.wire.moved(self.network, network);
+        let problem = Problem { model: &moved, ..self.problem() };
+        let after = problem.price_of(&self.choice.ways, self.choice.density).sync();
+        let ratio = after / before;
+        (1.0 / ALIKE_NETWORK..=ALIKE_NETWORK).contains(&ratio)
+    }
+
+    /// The next steps show how long the ways take.
+    fn learn_anew(&mut self) {
+        self.since = SETTLE;
+        self.ratios.clear();
+        self.watch.reset();
+    }
+
+    /// The gains were measured, as wished for.
+    pub fn explored(&mut self, step: u64, curve: Curve) -> Result<Option<Decision>> {
+        self.waiting = false;
+        (self.curve, self.explored, self.last_explored) = (curve, true, step);
+        let solution = self.problem().solve()?;
+        self.gain.clear();
+        self.usual_gain = None;
+        match self.change_if_worth_it(step, Reason::Gain, solution) {
+            Wish::Change(decision) if decision.changes => {
+                self.patience = PATIENCE;
+                Ok(Some(*decision))
+            }
+            Wish::Change(decision) => {
+                self.patience = (2 * self.patience).min(64 * PATIENCE);
+                Ok(Some(*decision))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn wish(&mut self, wish: Wish) -> Wish {
+        self.waiting = true;
+        wish
+    }
+
+    /// The steps since a change show how long the ways take that are in use.
+    fn learn(&mut self, seen: &Observation) -> Result<Option<Wish>> {
+        let median = |of: fn(&Measured) -> f64, ratios: &[Measured]| {
+            let mut all: Vec<f64> = ratios.iter().map(of).filter(|ratio| ratio.is_finite()).collect();
+            all.sort_unstable_by(f64::total_cmp);
+            all.get(all.len() / 2).copied().unwrap_or(1.0)
+        };
+        let sync = median(|ratio| ratio.sync, &self.ratios);
+        let work = median(|ratio| ratio.work, &self.ratios).clamp(0.2, 5.0);
+        let unlikely = !(1.0 / DOUBT..=DOUBT).contains(&sync);
+        if unlikely && self.probed_for != self.choice.number && !self.waiting {
+            // Rather the network than the model: but only once for a choice.
+            self.since -= LEARN;
+            self.ratios.clear();
+            return Ok(Some(self.wish(Wish::Probe)));
+        }
+        let sync = sync.clamp(0.3, 3.0);
+        let mut used = self.choice.ways.clone();
+        used.sort_unstable();
+        used.dedup();
+        let matters = [sync, work].iter().any(|ratio| (ratio - 1.0).abs() > 0.1);
+        for way in used {
+            let known = &mut self.measured[way];
+            known.sync = (known.sync * sync).clamp(0.3, 3.0);
+            known.work *= work;
+        }
+        self.watch.reset();
+        if !matters || seen.warming || !self.explored {
+            return Ok(None);
+        }
+        let solution = self.problem().solve()?;
+        let wish = self.change_if_worth_it(seen.step, Reason::Time, solution);
+        Ok(Some(wish).filter(|wish| matches!(wish, Wish::Change(decision) if decision.changes)))
+    }
+
+    fn decide_on_network(&mut self, step: u64, network: Network) -> Result<Wish> {
+        self.model.wire = self.model.wire.moved(self.network, network);
+        self.network = network;
+        // What was learned on another network is half forgotten.
+        self.measured.iter_mut().for_each(|known| known.sync = known.sync.sqrt());
+        let solution = match self.explored {
+            true => self.problem().solve()?,
+            false => self.problem().at(self.priced_density),
+        };
+        self.learn_anew();
+        Ok(self.change_if_worth_it(step, Reason::Network, solution))
+    }
+
+    fn look_at_gain(&mut self, seen: &Observation) -> Wish {
+        if self.waiting {
+            return Wish::Nothing;
+        }
+        if !self.explored {
+            // Where even the least density saves nothing, nobody needs to know what it would send.
+            let least = self.problem().at(self.limits.min_density);
+            let could_pay = least.ways.iter().any(|way| !self.ways[*way].is_dense());
+            return if could_pay { self.wish(Wish::Explore) } else { Wish::Nothing };
+        }
+        if self.choice.ways.iter().all(|way| self.ways[*way].is_dense()) {
+            return Wish::Nothing;
+        }
+        self.gain.push(seen.gain);
+        let Some(gain) = self.gain.value() else { return Wish::Nothing };
+        let usual = *self.usual_gain.get_or_insert(gain);
+        let changed = (gain - usual).abs() >= GAIN_CHANGE * usual.max(f64::MIN_POSITIVE);
+        if changed && seen.step >= self.last_explored + self.patience {
+            return self.wish(Wish::Explore);
+        }
+        Wish::Nothing
+    }
+
+    /// The median of the last steps: one in which a model was saved or tested does not count.
+    fn note_compute(&mut self, seen: &Observation) {
+        let rest = seen.interval - seen.sum - seen.spread - seen.work;
+        if rest.is_finite() {
+            if self.computes.len() == 9 {
+                self.computes.remove(0);
+            }
+            self.computes.push(rest.max(0.0));
+        }
+    }
+
+    fn compute(&self) -> f64 {
+        let mut sorted = self.computes.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+    }
+
+    fn problem(&self) -> Problem<'_> {
+        Problem {
+            model: &self.model,
+            ways: &self.ways,
+            measured: &self.measured,
+            buckets: &self.buckets,
+            limits: &self.limits,
+            curve: &self.curve,
+            compute: self.compute(),
+        }
+    }
+
+    /// What the steps of the choice lay on the network, with the seconds it took; seconds as the model would have
+    /// them, so that what a way takes more than the model says does not look like a network.
+    fn shown(&self, seen: &Observation) -> Shown {
+        let ranks: Ranks = self.model.ranks;
+        let mut shown = Shown { sum: (Load::default(), 0.0), spread: (Load::default(), 0.0) };
+        let mut more = 0.0;
+        for (way, elements) in self.choice.ways.iter().zip(&self.buckets) {
+            more += self.measured[*way].sync / self.choice.ways.len() as f64;
+            for leg in self.ways[*way].legs(*elements, seen.density) {
+                let load = leg.collective.load(ranks, leg.bytes);
+                match leg.collective {
+                    Collective::RingSum | Collective::TreeSum => shown.sum.0 = shown.sum.0 + load,
+                    _ => shown.spread.0 = shown.spread.0 + load,
+                }
+            }
+        }
+        (shown.sum.1, shown.spread.1) = (seen.sum / more, seen.spread / more);
+        shown
+    }
+
+    /// A solution becomes the choice, unless what there is is about as good.
+    fn change_if_worth_it(&mut self, step: u64, reason: Reason, solution: Solution) -> Wish {
+        let problem = self.problem();
+        let now = problem.seconds_of(&self.choice.ways, self.choice.density);
+        let step_now = problem.compute + now;
+        let saves = (now - solution.seconds).abs() > ALIKE * step_now;
+        let has_density = |ways: &[usize]| ways.iter().any(|way| !self.ways[*way].is_dense());
+        let denser = (solution.density / self.choice.density).ln().abs() > ALIKE_DENSITY.ln();
+        let denser = denser && has_density(&solution.ways);
+        let sends_all = has_density(&solution.ways) != has_density(&self.choice.ways);
+        let differs = solution.ways != self.choice.ways || denser;
+        let worth_it = differs && (saves || denser || sends_all);
+        Wish::Change(Box::new(self.adopt(step, reason, solution, worth_it)))
+    }
+
+    /// The decision, and the choice if it `changes` something.
+    fn adopt(&mut self, step: u64, reason: Reason, solution: Solution, changes: bool) -> Decision {
+        if changes {
+            self.choice = Choice {
+                number: self.choice.number + 1,
+                ways: solution.ways.clone(),
+                density: solution.density,
+            };
+            self.learn_anew();
+            (self.since, self.usual_gain) = (0, None);
+            self.gain.clear();
+        }
+        let problem = self.problem();
+        let dense = self.choice.ways.iter().all(|way| self.ways[*way].is_dense());
+        let mut ways: Vec<(String, usize)> = Vec::new();
+        for way in &self.choice.ways {
+            let name = self.ways[*way].to_string();
+            match ways.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, buckets)) => *buckets += 1,
+                None => ways.push((name, 1)),
+            }
+        }
+        let second = solution.second.map(|(way, seconds)| (self.ways[way].to_string(), seconds));
+        Decision {
+            step,
+            number: self.choice.number,
+            reason,
+            network: self.network,
+            compute: problem.compute,
+            density: self.choice.density,
+            gain: if dense { 1.0 } else { self.curve.at(self.choice.density) },
+            seconds: problem.seconds_of(&self.choice.ways, self.choice.density),
+            dense_seconds: solution.dense_seconds,
+            second,
+            gains: self.explored.then(|| self.curve.gains()),
+            ways,
+            changes,
+        }
+    }
+}
+
+/// Steps that an exploration takes.
+pub const EXPLORATION: usize = gain::STEPS;
