@@ -224,9 +224,13 @@ impl<K: Kernels> Engine<K> {
     /// Ends a step all of whose buckets have travelled.
     pub fn finish(&mut self, begun: Begun, buckets: &mut [Vectors<'_, K>]) -> Result<StepReport> {
         self.mark_step();
+        let mut judging = Duration::ZERO;
         if !begun.going || self.lanes.iter().any(Lane::needs_verdict) {
             let refusal = self.lanes.iter().find_map(Lane::refusal).cloned();
-            match verdict(self.group.as_mut(), refusal.as_ref()) {
+            let asked = Instant::now();
+            let judged = verdict(self.group.as_mut(), refusal.as_ref());
+            judging = asked.elapsed();
+            match judged {
                 Ok(None) if begun.going => {}
                 judged => {
                     // Nothing may be settled, also where the buckets have not travelled to the end.
@@ -247,12 +251,8 @@ impl<K: Kernels> Engine<K> {
         let settle = settling.elapsed();
         let checking = Instant::now();
         let checked = self.check_replicas(buckets);
-        let times = StageTimes {
-            settle,
-            check: checking.elapsed(),
-            total: begun.at.elapsed(),
-            ..StageTimes::default()
-        };
+        let times =
+            StageTimes { settle, check: checking.elapsed(), total: begun.at.elapsed(), exchange: judging };
         let report = self.report(&begun, times);
         self.progress.step += 1;
         checked.map(|()| report)
@@ -317,7 +317,6 @@ impl<K: Kernels> Engine<K> {
 
     fn report(&self, begun: &Begun, mut times: StageTimes) -> StepReport {
         let mut compression = Report::default();
-        times.exchange = Duration::ZERO;
         for lane in &self.lanes {
             let (report, exchange) = lane.report();
             compression.add(report);
