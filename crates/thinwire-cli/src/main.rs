@@ -13,6 +13,7 @@ mod launch;
 mod logging;
 mod methods;
 mod output;
+mod probe;
 mod ranks;
 mod report;
 mod tensors;
@@ -52,6 +53,7 @@ enum Command {
     Inspect(inspect::Arguments),
     Methods(methods::Arguments),
     Launch(launch::Arguments),
+    Probe(probe::Arguments),
     Bench(bench::Arguments),
 }
 
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Methods(arguments) => methods::run(arguments),
         Command::Launch(arguments) => launch::run(arguments),
+        Command::Probe(arguments) => probe::run(&arguments),
         Command::Bench(arguments) => bench::run(arguments),
     };
     match result {

@@ -56,6 +56,13 @@ pub fn run(arguments: Arguments) -> Result<()> {
     }
 }
 
+/// The methods of an option that names several, separated by commas or spaces; a comma inside a method's parameters is
+/// written as a semicolon.
+pub fn list(text: &str) -> Vec<String> {
+    let words = text.split([',', ' ']).filter(|word| !word.is_empty());
+    words.map(|word| word.replace(';', ",")).collect()
+}
+
 fn parameters(method: &Method) -> impl Iterator<Item = &'static Parameter> {
     method.parameters.iter().flat_map(|group| group.iter())
 }

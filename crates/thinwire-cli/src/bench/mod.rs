@@ -40,7 +40,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
 }
 
 /// Says how far it is, on one line of the terminal that the next call writes over; nothing wipes it.
-fn progress(text: &str) {
+pub fn progress(text: &str) {
     if std::io::stderr().is_terminal() {
         eprint!("\r{text:60}\r{text}");
     }

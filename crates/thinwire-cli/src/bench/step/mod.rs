@@ -1,7 +1,9 @@
 //! `thinwire bench step`: one whole step of a synchronizer, method by method.
 
+mod predict;
 mod report;
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
@@ -13,6 +15,7 @@ use super::collective::slowest;
 use super::gradients::Gradients;
 use super::progress;
 use crate::{human, output, ranks};
+use predict::Prophet;
 use report::{Figures, Outcome};
 
 /// One whole step of every method: compress, exchange, decompress, with the time of each stage.
@@ -50,17 +53,15 @@ pub struct Arguments {
     /// Algorithm of sums and broadcasts [default: by size]
     #[arg(long)]
     algorithm: Option<Algorithm>,
+    /// Foretell each step from what `thinwire probe -o FILE` found with as many ranks; needs --algorithm
+    #[arg(long, value_name = "FILE", requires = "algorithm")]
+    probe: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
 
 impl Arguments {
-    fn methods(&self) -> Vec<String> {
-        let words = self.methods.split([',', ' ']).filter(|word| !word.is_empty());
-        words.map(|word| word.replace(';', ",")).collect()
-    }
-
     fn layout(&self) -> thinwire::Result<Layout> {
         let Some(bytes) = self.bucket else { return Ok(Bucket::single("gradient", self.elements)?.into()) };
         let each = (bytes as usize / 4).clamp(1, self.elements);
@@ -78,7 +79,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     ensure!(steps > 0, "--steps 0: nothing would be measured; give at least 1");
     ensure!(threads > 0, "--threads 0: give 1 or more");
     ensure!(arguments.bucket != Some(0), "--bucket 0: give at least 4 bytes");
-    let methods = arguments.methods();
+    let methods = crate::methods::list(&arguments.methods);
     ensure!(
         !methods.is_empty(),
         "--methods {:?}: name at least one; see `thinwire methods`",
@@ -87,15 +88,27 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     for method in &methods {
         thinwire::method::parse(method)?;
     }
+    let prophet = match (&arguments.probe, arguments.algorithm) {
+        (Some(path), Some(algorithm)) => Some(Prophet::new(crate::probe::read(path)?, algorithm)),
+        _ => None,
+    };
     let show = |outcome: Outcome| match arguments.json {
         true => output::print_json(&outcome),
         false => output::print(&outcome.describe()),
     };
-    arguments.ranks.run(|group| measure(arguments, &methods, group), show)
+    arguments.ranks.run(|group| measure(arguments, &methods, prophet.as_ref(), group), show)
 }
 
-fn measure(arguments: &Arguments, methods: &[String], mut group: SharedGroup) -> Result<Outcome> {
+fn measure(
+    arguments: &Arguments,
+    methods: &[String],
+    prophet: Option<&Prophet>,
+    mut group: SharedGroup,
+) -> Result<Outcome> {
     let (rank, size) = (group.rank(), group.size());
+    if let Some(prophet) = prophet {
+        prophet.check(size)?;
+    }
     let layout = arguments.layout()?;
     let source = Gradients::new(arguments.elements, 1);
     // Two gradients in turn: making a new one for each step would take longer than the step.
@@ -140,7 +153,12 @@ fn measure(arguments: &Arguments, methods: &[String], mut group: SharedGroup) ->
         group.mark(Mark::default());
         let times = slowest(&mut group, &times)?;
         let workspace = synchronizer.workspace_bytes();
-        rows.push(Figures::new(method, times, &reports, workspace, size, rows.first()));
+        let mut figures = Figures::new(method, times, &reports, workspace, size, rows.first());
+        figures.predicted_ms = match prophet {
+            Some(prophet) => Some(prophet.seconds(method, &layout)? * 1e3),
+            None => None,
+        };
+        rows.push(figures);
     }
     if rank == 0 {
         progress("");

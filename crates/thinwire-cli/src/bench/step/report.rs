@@ -26,6 +26,9 @@ pub(super) struct Figures {
     method: String,
     step_ms: f64,
     best_ms: f64,
+    /// What was foretold from a probe.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub predicted_ms: Option<f64>,
     /// How many times faster than the first method.
     speed_up: f64,
     select_ms: f64,
@@ -67,6 +70,7 @@ impl Figures {
             method: method.to_owned(),
             step_ms,
             best_ms: seconds[0] * 1e3,
+            predicted_ms: None,
             speed_up: first.map_or(1.0, |first| first.step_ms / step_ms),
             select_ms: stage(|report| report.compression.select_time),
             encode_ms: stage(|report| report.compression.encode_time),
@@ -96,7 +100,8 @@ impl Outcome {
             human::plural(self.buckets, "bucket"),
             human::plural(self.threads, "thread"),
         );
-        let titles = [
+        let foretold = self.rows.iter().any(|row| row.predicted_ms.is_some());
+        let mut titles = vec![
             "method",
             ">step ms",
             ">speed-up",
@@ -110,8 +115,11 @@ impl Outcome {
             ">gain",
             ">work space",
         ];
+        if foretold {
+            titles.insert(2, ">foretold");
+        }
         let rows = self.rows.iter().map(|row| {
-            vec![
+            let mut cells = vec![
                 row.method.clone(),
                 human::three_digits(row.step_ms),
                 human::ratio(row.speed_up),
@@ -124,7 +132,11 @@ impl Outcome {
                 human::count(row.kept as u64),
                 human::three_digits(row.gain),
                 human::bytes(row.workspace_bytes as u64),
-            ]
+            ];
+            if foretold {
+                cells.insert(2, row.predicted_ms.map_or("-".into(), human::three_digits));
+            }
+            cells
         });
         head + &output::table(&titles, rows)
             + "\nThe step is the slowest rank's, the stages are rank 0's, all medians in ms. Speed-up is over the first\n\

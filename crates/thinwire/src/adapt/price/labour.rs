@@ -62,6 +62,11 @@ impl Workshop {
         self.known.insert(method.to_owned(), labour);
     }
 
+    /// All methods that are known, and what each costs.
+    pub fn methods(&self) -> impl Iterator<Item = (&str, Labour)> {
+        self.known.iter().map(|(method, labour)| (method.as_str(), *labour))
+    }
+
     /// What a method costs: as it is written, or else as the method of this name with other parameters.
     pub fn labour(&self, method: &str) -> Labour {
         let named = || self.known.get(split_spec(method).0);
