@@ -39,6 +39,11 @@ pub trait Wire: Send {
     /// Bytes sent and received so far.
     fn traffic(&self) -> Traffic;
 
+    /// Another step of the training begins, for wires that imitate a network that changes with it.
+    fn begin_step(&mut self, step: u64) {
+        let _ = step;
+    }
+
     /// Closes all streams.
     fn close(&mut self);
 }

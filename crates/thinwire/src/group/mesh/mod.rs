@@ -76,6 +76,9 @@ impl<W: Wire> Group for Mesh<W> {
     }
 
     fn mark(&mut self, mark: Mark) {
+        if mark.step != self.mark.step {
+            self.wire.begin_step(mark.step);
+        }
         self.mark = mark;
     }
 

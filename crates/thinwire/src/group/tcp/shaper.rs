@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -45,6 +46,7 @@ struct State {
 struct Shared {
     schedule: Schedule,
     began: Instant,
+    step: AtomicU64,
     state: Mutex<State>,
     /// Wakes the thread.
     work: Bell,
@@ -78,10 +80,11 @@ impl Shaper {
         let own = |socket: &Option<&TcpStream>| socket.map(TcpStream::try_clone).transpose();
         let sockets = sockets.iter().map(own).collect::<std::io::Result<Vec<_>>>()?;
         let began = Instant::now();
-        let pace = Pace::new(schedule.at(began.elapsed()), began);
+        let pace = Pace::new(schedule.link(began.elapsed(), 0), began);
         let queues = sockets.iter().map(|_| Queue::default()).collect();
         let state = Mutex::new(State { pace, queues, finish_by: None });
-        let shared = Arc::new(Shared { schedule, began, state, work: Bell::new()?, room: Bell::new()? });
+        let (work, room, step) = (Bell::new()?, Bell::new()?, AtomicU64::new(0));
+        let shared = Arc::new(Shared { schedule, began, step, state, work, room });
         let work = {
             let shared = shared.clone();
             move || deliver(&shared, &sockets)
@@ -92,6 +95,11 @@ impl Shaper {
 
     pub fn lane(&self, peer: usize) -> Lane {
         Lane { shared: self.shared.clone(), peer }
+    }
+
+    /// Another step of the training begins.
+    pub fn begin_step(&self, step: u64) {
+        self.shared.step.store(step, Ordering::Relaxed);
     }
 
     /// Rings when a peer that was turned away may come again.
@@ -135,7 +143,8 @@ impl Lane {
         let now = Instant::now();
         let mut state = self.shared.lock();
         let State { pace, queues, .. } = &mut *state;
-        pace.set(self.shared.schedule.at(now - self.shared.began));
+        let step = self.shared.step.load(Ordering::Relaxed);
+        pace.set(self.shared.schedule.link(now - self.shared.began, step));
         let queue = &mut queues[self.peer];
         if let Some(reason) = &queue.broken {
             return Err(reason.clone());

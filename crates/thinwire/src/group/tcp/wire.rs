@@ -144,6 +144,12 @@ impl TcpWire {
 }
 
 impl Wire for TcpWire {
+    fn begin_step(&mut self, step: u64) {
+        if let Some(shaper) = &self.shaper {
+            shaper.begin_step(step);
+        }
+    }
+
     fn rank(&self) -> usize {
         self.rank
     }
