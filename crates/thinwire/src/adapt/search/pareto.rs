@@ -124,10 +124,11 @@ mod tests {
 
     /// ```text
     ///  5 | a
-    ///  4 |     e           a, b, c and its twin g: nothing dominates them.
-    ///  3 |   b   d         d, e: only b does (e also a).
-    ///  2 |                 f: b, c, d and g do.
-    ///  1 |       c f
+    ///  4 |     e
+    ///    |         f       Nothing dominates a, b, c and its twin g.
+    ///  3 |   b   d         b dominates d and e, c and g dominate d.
+    ///  2 |                 b, c, d and g dominate f.
+    ///  1 |       c
     ///      1 2 3 4 5
     /// ```
     #[test]
