@@ -20,7 +20,7 @@ use super::decision::{Choice, Decision, Reason};
 use super::estimate::{Shown, Verdict, Watch};
 use super::gain::{Curve, Ewma};
 use super::price::{Collective, Model, Way};
-use super::solve::{Measured, Problem, Solution};
+use super::solve::{MARGIN, Measured, Problem, Solution};
 use super::{Limits, gain};
 use crate::Result;
 
@@ -51,7 +51,7 @@ pub struct Observation {
     pub step: u64,
     /// The number of the choice it went by.
     pub number: u32,
-    /// Seconds of its sums, on the rank where they were shortest: that one waited for nobody.
+    /// Seconds of its sums, without waiting for ranks that came late.
     pub sum: f64,
     /// Seconds of its gathers and broadcasts, likewise.
     pub spread: f64,
@@ -305,10 +305,12 @@ impl Controller {
             known.work *= work;
         }
         self.watch.reset();
-        if !matters || seen.warming || !self.explored {
+        // The first steps also show how long a step is, of which something might be saved.
+        let first = self.choice.number == 1;
+        if !(matters || first) || seen.warming {
             return Ok(None);
         }
-        let solution = self.problem().solve()?;
+        let solution = self.best_known()?;
         let wish = self.change_if_worth_it(seen.step, Reason::Time, solution);
         Ok(Some(wish).filter(|wish| matches!(wish, Wish::Change(decision) if decision.changes)))
     }
@@ -318,12 +320,17 @@ impl Controller {
         self.network = network;
         // What was learned on another network is half forgotten.
         self.measured.iter_mut().for_each(|known| known.sync = known.sync.sqrt());
-        let solution = match self.explored {
-            true => self.problem().solve()?,
-            false => self.problem().at(self.priced_density),
-        };
+        let solution = self.best_known()?;
         self.learn_anew();
         Ok(self.change_if_worth_it(step, Reason::Network, solution))
+    }
+
+    /// The best for what is known; while the gains are not, at the density there is.
+    fn best_known(&self) -> Result<Solution> {
+        match self.explored {
+            true => self.problem().solve(),
+            false => Ok(self.problem().at(self.priced_density)),
+        }
     }
 
     fn look_at_gain(&mut self, seen: &Observation) -> Wish {
@@ -402,14 +409,19 @@ impl Controller {
     fn change_if_worth_it(&mut self, step: u64, reason: Reason, solution: Solution) -> Wish {
         let problem = self.problem();
         let now = problem.seconds_of(&self.choice.ways, self.choice.density);
-        let step_now = problem.compute + now;
-        let saves = (now - solution.seconds).abs() > ALIKE * step_now;
-        let has_density = |ways: &[usize]| ways.iter().any(|way| !self.ways[*way].is_dense());
-        let denser = (solution.density / self.choice.density).ln().abs() > ALIKE_DENSITY.ln();
-        let denser = denser && has_density(&solution.ways);
-        let sends_all = has_density(&solution.ways) != has_density(&self.choice.ways);
-        let differs = solution.ways != self.choice.ways || denser;
-        let worth_it = differs && (saves || denser || sends_all);
+        let compresses = |ways: &[usize]| ways.iter().any(|way| !self.ways[*way].is_dense());
+        let worth_it = match (compresses(&self.choice.ways), compresses(&solution.ways)) {
+            // The margin is crossed one way at its full height and the other way at half of it.
+            (false, true) => true,
+            (true, false) => {
+                solution.dense_seconds - now < 0.5 * MARGIN * (problem.compute + solution.dense_seconds)
+            }
+            (compressed, _) => {
+                let other_density = (solution.density / self.choice.density).ln().abs() > ALIKE_DENSITY.ln();
+                let other_time = (now - solution.seconds).abs() > ALIKE * (problem.compute + now);
+                solution.ways != self.choice.ways && other_time || compressed && other_density
+            }
+        };
         Wish::Change(Box::new(self.adopt(step, reason, solution, worth_it)))
     }
 

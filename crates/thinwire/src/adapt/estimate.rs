@@ -1,18 +1,21 @@
 //! The network, as the traffic itself shows it.
 //!
 //! A step's sums and spreads take as long as the network makes them; the model says how long they should take. While
-//! the two agree, nothing has changed. A few steps in a row that take a quarter longer or a fifth less than they did
-//! are a change; single slow steps are not, and neither is noise of a tenth. Where a step has both sums and spreads,
+//! the two agree, nothing has changed. Five of seven steps that take more than a fifth longer or less than they did are
+//! a change; single slow steps are not, and neither is noise of a tenth. Where a step has both sums and spreads,
 //! and they share latency and bytes differently, their times give both numbers of the new network. Where it has only
 //! one of them, the times of a step can't tell latency from bandwidth, and somebody has to ask the network
 //! ([`probe`](super::probe)).
 
+use std::collections::VecDeque;
+
 use crate::adapt::cost::{Load, Network};
 
-/// Steps that must agree before they count as a change.
-const STEPS: usize = 4;
+/// So many of the last steps must say the same before it counts as a change.
+const AGREE: usize = 5;
+const LAST: usize = 7;
 /// A change is a ratio beyond this, or below its inverse.
-const CHANGE: f64 = 1.25;
+const CHANGE: f64 = 1.22;
 
 /// What one step showed: the loads of its sums and its spreads, and their seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -44,15 +47,14 @@ pub enum Verdict {
 /// Watches the times of steps for changes of the network.
 #[derive(Debug, Clone, Default)]
 pub struct Watch {
-    recent: Vec<Shown>,
-    ratios: Vec<f64>,
+    /// The last steps, and whether each took longer (1) or shorter (-1) than it should have, or neither.
+    recent: VecDeque<(Shown, i32)>,
 }
 
 impl Watch {
     /// Begins anew: after a change, or when the steps are of another kind.
     pub fn reset(&mut self) {
         self.recent.clear();
-        self.ratios.clear();
     }
 
     /// Takes in a step that should have taken `expected` seconds on `network`.
@@ -61,21 +63,18 @@ impl Watch {
             return Verdict::Same;
         }
         let ratio = shown.seconds() / expected;
-        let beyond = |ratio: f64| if ratio > CHANGE { 1 } else { -((ratio < 1.0 / CHANGE) as i32) };
-        if self.ratios.last().is_some_and(|last| beyond(*last) != beyond(ratio)) {
-            self.reset();
+        let beyond = if ratio > CHANGE { 1 } else { -i32::from(ratio < 1.0 / CHANGE) };
+        if self.recent.len() == LAST {
+            self.recent.pop_front();
         }
-        if beyond(ratio) == 0 {
+        self.recent.push_back((shown, beyond));
+        let agree: Vec<Shown> =
+            self.recent.iter().filter(|(_, other)| *other == beyond).map(|(shown, _)| *shown).collect();
+        if beyond == 0 || agree.len() < AGREE {
             return Verdict::Same;
         }
-        self.recent.push(shown);
-        self.ratios.push(ratio);
-        if self.recent.len() < STEPS {
-            return Verdict::Same;
-        }
-        let found = separate(&self.recent, network);
         self.reset();
-        found.map_or(Verdict::Unclear, Verdict::Changed)
+        separate(&agree, network).map_or(Verdict::Unclear, Verdict::Changed)
     }
 }
 
@@ -147,7 +146,7 @@ mod tests {
             let seen =
                 (0..10).map(|step| watch.see(dense(after, 0.95 + 0.01 * step as f64), expected, before));
             let (steps, verdict) = seen.enumerate().find(|(_, verdict)| *verdict != Verdict::Same).unwrap();
-            assert_eq!(steps + 1, STEPS);
+            assert_eq!(steps + 1, AGREE);
             let Verdict::Changed(found) = verdict else { panic!("{gbit} {ms}: {verdict:?}") };
             assert!((found.latency / after.latency - 1.0).abs() < 0.1, "{gbit} {ms}: {found:?}");
             assert!((found.seconds_per_byte / after.seconds_per_byte - 1.0).abs() < 0.1, "{gbit} {ms}");
@@ -159,9 +158,9 @@ mod tests {
         let (mut watch, before) = (Watch::default(), network(1.0, 1.0));
         let expected = gathered(before, 1.0).seconds();
         let verdicts: Vec<Verdict> =
-            (0..4).map(|_| watch.see(gathered(network(1.0, 50.0), 1.0), expected, before)).collect();
-        assert_eq!(verdicts[..3], [Verdict::Same; 3]);
-        assert_eq!(verdicts[3], Verdict::Unclear);
+            (0..AGREE).map(|_| watch.see(gathered(network(1.0, 50.0), 1.0), expected, before)).collect();
+        assert_eq!(verdicts[..AGREE - 1], [Verdict::Same; AGREE - 1]);
+        assert_eq!(verdicts[AGREE - 1], Verdict::Unclear);
     }
 
     #[test]

@@ -237,8 +237,9 @@ impl<K: Kernels> Adaptation<K> {
             let seen = Observation {
                 step: progress.step,
                 number,
-                sum: least(|measure| measure.sum),
-                spread: least(|measure| measure.spread),
+                // The last rank to come to a sum waits for nobody.
+                sum: sums.fold(f64::INFINITY, f64::min),
+                spread: of_the_last_two(spreads),
                 work: mean(|measure| measure.work),
                 interval: mean(|measure| measure.interval),
                 gain: mean(|measure| measure.gain),
@@ -312,6 +313,22 @@ impl<K: Kernels> Adaptation<K> {
     pub fn time(&self) -> (Duration, Duration) {
         (self.time, self.total)
     }
+}
+
+/// The seconds of a gather from those of each rank, which include waiting for the others.
+///
+/// The last rank to come finds the messages of the others on their way or there, by as much time as the last but one has
+/// to wait for it. So both together have waited for nobody.
+fn of_the_last_two(seconds: impl Iterator<Item = f64>) -> f64 {
+    let (mut least, mut second) = (f64::INFINITY, f64::INFINITY);
+    for seconds in seconds {
+        if seconds < least {
+            (least, second) = (seconds, least);
+        } else {
+            second = second.min(seconds);
+        }
+    }
+    if second.is_finite() { 0.5 * (least + second) } else { least }
 }
 
 fn record(decisions: &mut Vec<Decision>, decision: Decision) {
