@@ -34,4 +34,4 @@ pub use collective::Collective;
 pub use labour::{Labour, Workshop};
 pub use model::{Model, Price};
 pub use way::{Leg, Way, index_bits};
-pub use wire::Wire;
+pub use wire::{Sample, Wire};

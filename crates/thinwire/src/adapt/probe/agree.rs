@@ -5,11 +5,15 @@ use std::time::Instant;
 use crate::group::{Algorithm, Gathered, Group};
 use crate::{Error, Result};
 
-/// The least of all ranks' numbers, place by place: the same bits on every rank.
+/// The mean of all ranks' times, place by place: the same bits on every rank.
 ///
-/// A rank that comes late to a collective waits for nobody: its time is the one without the others' delay.
-pub(super) fn least(group: &mut dyn Group, mine: &[f64]) -> Result<Vec<f64>> {
-    agree(group, mine, f64::min)
+/// A rank that comes late to a collective finds the others' messages there, and takes less than the network; the others
+/// wait for it, and take more. For two ranks the mean is what the network takes, whoever is late; for more it is never
+/// less.
+pub(super) fn mean(group: &mut dyn Group, mine: &[f64]) -> Result<Vec<f64>> {
+    let ranks = group.size() as f64;
+    let sums = agree(group, mine, |sum, time| sum + time)?;
+    Ok(sums.into_iter().map(|sum| sum / ranks).collect())
 }
 
 /// The largest of all ranks' numbers, place by place.
@@ -17,7 +21,7 @@ pub(super) fn largest(group: &mut dyn Group, mine: &[f64]) -> Result<Vec<f64>> {
     agree(group, mine, f64::max)
 }
 
-fn agree(group: &mut dyn Group, mine: &[f64], better: fn(f64, f64) -> f64) -> Result<Vec<f64>> {
+fn agree(group: &mut dyn Group, mine: &[f64], both: fn(f64, f64) -> f64) -> Result<Vec<f64>> {
     let bytes: Vec<u8> = mine.iter().flat_map(|number| number.to_le_bytes()).collect();
     let mut gathered = Gathered::default();
     group.all_gather(&bytes, bytes.len(), Algorithm::Tree, &mut gathered)?;
@@ -31,7 +35,7 @@ fn agree(group: &mut dyn Group, mine: &[f64], better: fn(f64, f64) -> f64) -> Re
         let numbers = theirs.as_chunks().0.iter().map(|number| f64::from_le_bytes(*number));
         agreed = Some(match agreed {
             None => numbers.collect(),
-            Some(before) => before.into_iter().zip(numbers).map(|(a, b)| better(a, b)).collect(),
+            Some(before) => before.into_iter().zip(numbers).map(|(a, b)| both(a, b)).collect(),
         });
     }
     Ok(agreed.unwrap_or_default())
@@ -60,9 +64,9 @@ mod tests {
         let found = Local::run(3, |mut group| {
             let rank = group.rank() as f64;
             let mine = [1.0 + rank, 5.0 - rank];
-            (least(&mut group, &mine).unwrap(), largest(&mut group, &mine).unwrap())
+            (mean(&mut group, &mine).unwrap(), largest(&mut group, &mine).unwrap())
         });
-        assert!(found.iter().all(|both| *both == (vec![1.0, 3.0], vec![3.0, 5.0])), "{found:?}");
+        assert!(found.iter().all(|both| *both == (vec![2.0, 4.0], vec![3.0, 5.0])), "{found:?}");
     }
 
     #[test]

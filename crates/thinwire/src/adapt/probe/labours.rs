@@ -1,5 +1,7 @@
 //! How long ranks work at both ends of the wire, by real steps.
 
+use std::time::Instant;
+
 use super::Effort;
 use super::agree::{largest, median};
 use super::fit::two_costs;
@@ -13,14 +15,19 @@ use crate::{Bucket, Result, Synchronizer};
 /// Densities at which methods that choose are measured.
 const DENSITIES: [f64; 2] = [0.003, 0.03];
 
-/// Steps that do not count, and steps that do.
+/// Steps that do not count, and seconds of steps that do, but for a number of them in these bounds.
 const WARM_UP: usize = 3;
-const STEPS: usize = 5;
+const SECONDS: f64 = 0.1;
+const STEPS: std::ops::RangeInclusive<usize> = 5..=25;
 
 /// Fewer elements than this would measure the calls.
 const FEWEST: usize = 1 << 14;
 
 /// What one method costs a rank.
+///
+/// Work is what a whole step takes beyond what its collectives take by themselves. That is more than a rank counts
+/// itself where ranks share cores and wait for each other, and less where bytes travel while somebody still works. How
+/// much of it is for values sent and how much for values received is told by the ranks' own clocks.
 pub(super) fn measure(
     group: &SharedGroup,
     method: &str,
@@ -31,9 +38,8 @@ pub(super) fn measure(
     let ways = Way::all(method)?;
     let way = &ways[ways.len() - 1];
     let ranks = Ranks::new(group.size());
-    let mut labour = Labour::default();
     let densities = if way.is_dense() { &[1.0][..] } else { &DENSITIES };
-    let (mut before, mut after) = (Vec::new(), Vec::new());
+    let (mut before, mut after, mut whole) = (Vec::new(), Vec::new(), Vec::new());
     for &density in densities {
         progress(&format!("{method} at {density}"));
         let on_the_wire = |elements: usize| -> f64 {
@@ -43,31 +49,47 @@ pub(super) fn measure(
         while elements > FEWEST && on_the_wire(elements) > effort.seconds {
             elements /= 2;
         }
-        let work = steps(group, method, way, elements, density)?;
+        let wire = on_the_wire(elements);
+        let work = steps(group, method, way, elements, density, wire)?;
         let (elements, kept) = (elements as f64, way.kept(elements as f64, density));
-        let received = if way.is_gathered() { kept * ranks.count() as f64 } else { kept };
         before.push(([elements, kept], work.before));
-        after.push(([elements, received], work.after));
+        after.push(([elements, kept], work.after));
+        whole.push(([elements, kept], (work.total - wire).max(LEAST * (work.before + work.after))));
     }
-    if way.is_dense() {
-        let ([elements, _], seconds) = before[0];
-        labour.element = (seconds + after[0].1) / elements;
+    let labour = if way.is_dense() {
+        let ([elements, _], seconds) = whole[0];
+        Labour { element: seconds / elements, ..Labour::default() }
     } else {
-        let ([own, kept], [theirs, received]) = (two_costs(&before), two_costs(&after));
-        labour = Labour { element: own + theirs, kept, received };
-    }
-    tracing::debug!(method, ?before, ?after, ?labour);
+        let ([_, sent], [_, received]) = (two_costs(&before), two_costs(&after));
+        let [element, value] = two_costs(&whole);
+        let share = if sent + received > 0.0 { sent / (sent + received) } else { 1.0 };
+        // In a gather everybody's values are received.
+        let times = if way.is_gathered() { ranks.count() as f64 } else { 1.0 };
+        Labour { element, kept: value * share, received: value * (1.0 - share) / times }
+    };
+    tracing::debug!(method, ?before, ?after, ?whole, ?labour);
     Ok(labour)
 }
 
-/// Seconds of work before and after the bytes travel.
+/// However much travels while somebody works, this part of the work is there.
+const LEAST: f64 = 0.3;
+
+/// Seconds of work before and after the bytes travel by a rank's own clock, and of the whole step.
 struct Work {
     before: f64,
     after: f64,
+    total: f64,
 }
 
-/// The slowest rank's work in some steps: the others wait for it.
-fn steps(group: &SharedGroup, method: &str, way: &Way, elements: usize, density: f64) -> Result<Work> {
+/// The slowest rank's times in some steps: the others wait for it.
+fn steps(
+    group: &SharedGroup,
+    method: &str,
+    way: &Way,
+    elements: usize,
+    density: f64,
+    wire: f64,
+) -> Result<Work> {
     let mut group = group.clone();
     // Two dimensions: vectors are sent dense by some methods.
     let columns = 64.min(elements);
@@ -84,21 +106,25 @@ fn steps(group: &SharedGroup, method: &str, way: &Way, elements: usize, density:
     let weights = [weights(elements)];
     let mut gradients = [Vec::with_capacity(elements)];
     let mut times = Vec::new();
-    for step in 0..WARM_UP + STEPS {
+    // A nanosecond for an element, at least.
+    let counted = ((SECONDS / (wire + 1e-9 * elements as f64)) as usize).clamp(*STEPS.start(), *STEPS.end());
+    for step in 0..WARM_UP + counted {
         gradients[0].clone_from(&fresh[step % 2]);
         group.mark(Mark { step: step as u64, ..Mark::default() });
         group.barrier()?;
+        let begun = Instant::now();
         let report = synchronizer.step(&mut gradients, &weights)?;
+        let total = begun.elapsed();
         if step >= WARM_UP {
             let after = report.times.settle;
             let before = report.times.total.saturating_sub(report.times.exchange + after);
-            times.extend([before.as_secs_f64(), after.as_secs_f64()]);
+            times.extend([before, after, total].map(|time| time.as_secs_f64()));
         }
     }
     group.mark(Mark::default());
     let times = largest(&mut group, &times)?;
-    let every_other = |first: usize| median(times[first..].iter().copied().step_by(2).collect());
-    Ok(Work { before: every_other(0), after: every_other(1) })
+    let every_third = |first: usize| median(times[first..].iter().copied().step_by(3).collect());
+    Ok(Work { before: every_third(0), after: every_third(1), total: every_third(2) })
 }
 
 /// Values as a gradient has them: many small ones, few large ones, each rank its own but for a common part.

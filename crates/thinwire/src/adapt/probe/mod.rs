@@ -63,7 +63,7 @@ impl Probe {
 
     /// The price of any step on these ranks.
     pub fn model(&self) -> Model {
-        Model { ranks: Ranks::new(self.ranks), wire: self.wire, workshop: self.workshop.clone() }
+        Model { ranks: Ranks::new(self.ranks), wire: self.wire.clone(), workshop: self.workshop.clone() }
     }
 }
 

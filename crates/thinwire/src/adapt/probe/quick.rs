@@ -1,6 +1,6 @@
 //! Latency and bandwidth in a handful of messages.
 
-use super::agree::{least, timed};
+use super::agree::{mean, timed};
 use crate::Result;
 use crate::adapt::cost::{Network, Ranks};
 use crate::adapt::price::Collective;
@@ -33,8 +33,8 @@ const ENOUGH: f64 = 2e-3;
 /// has changed.
 ///
 /// Latency is the least of three empty all-gathers. Then messages grow until one takes four times as long and 2 ms
-/// more than an empty one, or the budget is spent. All ranks go by the least time of any rank and end with the same bits. A rank
-/// alone has no network: its latency is 0, and bytes cost next to nothing.
+/// more than an empty one, or the budget is spent. All ranks go by the mean of their times and end with the same bits.
+/// A rank alone has no network: its latency is 0, and bytes cost next to nothing.
 ///
 /// ```
 /// use thinwire::adapt::probe::{Budget, quick};
@@ -58,7 +58,7 @@ pub fn quick(group: &mut dyn Group, budget: Budget) -> Result<Network> {
     for time in &mut empty {
         *time = once(group, &[])?;
     }
-    let empty = least(group, &empty)?.into_iter().fold(f64::INFINITY, f64::min);
+    let empty = mean(group, &empty)?.into_iter().fold(f64::INFINITY, f64::min);
     let enough = (3.0 * empty).max(ENOUGH);
     let most = budget.most_bytes.max(1);
     let (mut bytes, mut spent) = (FIRST.min(most), 0.0);
@@ -66,7 +66,7 @@ pub fn quick(group: &mut dyn Group, budget: Budget) -> Result<Network> {
     loop {
         message.resize(bytes, 0);
         let mine = once(group, &message)?;
-        let time = least(group, &[mine])?[0];
+        let time = mean(group, &[mine])?[0];
         spent += time;
         let more = time - empty;
         // The next takes this long if bytes are what this one took its time for.

@@ -1,14 +1,17 @@
 //! How fast bytes travel in each collective, by running it.
 
-use super::agree::{least, median, timed};
-use super::fit::{Paid, two_costs};
+use super::agree::{mean, median, timed};
 use crate::Result;
 use crate::adapt::cost::{Network, Ranks};
-use crate::adapt::price::{Collective, Leg, Wire};
+use crate::adapt::price::{Collective, Leg, Sample, Wire};
 use crate::group::{Algorithm, Gathered, Group, Sum};
 
-/// Bytes of the messages that are tried, the last ones only as far as the link allows.
-const SIZES: [usize; 5] = [64, 8 << 10, 64 << 10, 512 << 10, 4 << 20];
+/// Bytes of the messages that are tried: the small ones always, the large ones as far as the link allows.
+const SMALL: [usize; 4] = [64, 4 << 10, 16 << 10, 64 << 10];
+const LARGEST: usize = 4 << 20;
+
+/// However slow the link, bytes must be seen.
+const FEWEST: usize = 16 << 10;
 
 /// A measurement is repeated until it has taken so many seconds, but for a number of times in these bounds.
 const SECONDS: f64 = 0.05;
@@ -28,23 +31,19 @@ pub(super) fn measure(
         return Ok(wire);
     }
     let mut course = Course::default();
-    // A broadcast ends for its root long before it ends: everybody's answer is waited for, and then taken off again.
+    // A tree ends for its root long before it ends: everybody's answer is waited for, and then taken off again.
     let answer = course.seconds(group, Collective::StraightGather, 0, network, 0.0)?;
     for collective in Collective::ALL {
         let largest = largest(collective, ranks, network, seconds);
-        let mut measured: Vec<Paid> = Vec::new();
-        let mut sizes: Vec<usize> = SIZES.iter().copied().filter(|&bytes| bytes < largest).collect();
-        sizes.push(largest);
-        for bytes in sizes {
+        let mut samples = Vec::new();
+        let small = SMALL.into_iter().filter(|&bytes| bytes < largest / 2);
+        for bytes in small.chain([largest / 2, largest]) {
             progress(&format!("{}, {} bytes", collective.name(), bytes));
-            let taken = course.seconds(group, collective, bytes, network, answer)?;
+            let seconds = course.seconds(group, collective, bytes, network, answer)?;
             let load = collective.load(ranks, bytes as f64);
-            measured.push(([load.hops, load.bytes], taken));
+            samples.push(Sample { hops: load.hops, bytes: load.bytes, seconds });
         }
-        let [latency, seconds_per_byte] = two_costs(&measured);
-        let seconds_per_byte = seconds_per_byte.max(1e-13);
-        tracing::debug!(collective = collective.name(), ?measured, latency, seconds_per_byte);
-        wire.set(collective, Network { latency, seconds_per_byte });
+        wire.set_samples(collective, samples);
     }
     Ok(wire)
 }
@@ -55,9 +54,8 @@ fn largest(collective: Collective, ranks: Ranks, network: Network, seconds: f64)
         let leg = Leg { collective, bytes: *bytes as f64 };
         Wire::uniform(network).seconds(ranks, leg) <= seconds
     };
-    let most = SIZES[SIZES.len() - 1];
-    let bytes = (0..).map(|halves| most >> halves).take_while(|&bytes| bytes > SIZES[1]).find(fits);
-    bytes.unwrap_or(2 * SIZES[1])
+    let sizes = (0..).map(|halves| LARGEST >> halves).take_while(|&bytes| bytes >= FEWEST);
+    sizes.into_iter().find(fits).unwrap_or(FEWEST)
 }
 
 /// The vectors and messages of the measurements, kept for their memory.
@@ -69,7 +67,7 @@ struct Course {
 }
 
 impl Course {
-    /// The median over some repetitions of the least time of any rank.
+    /// The median over some repetitions of the mean of the ranks' times.
     fn seconds(
         &mut self,
         group: &mut dyn Group,
@@ -92,9 +90,8 @@ impl Course {
                 times.push(time);
             }
         }
-        let off =
-            if matches!(collective, Collective::ChainCast | Collective::TreeCast) { answer } else { 0.0 };
-        Ok((median(least(group, &times)?) - off).max(1e-9))
+        let off = if ends_early(collective) { answer } else { 0.0 };
+        Ok((median(mean(group, &times)?) - off).max(1e-9))
     }
 
     fn once(
@@ -110,22 +107,30 @@ impl Course {
                 self.values.clear();
                 self.values.resize(bytes.div_ceil(4), 1.0);
                 let how = if collective == Collective::RingSum { Ring } else { Tree };
-                group.all_reduce(Sum::F32(&mut self.values), how)
+                group.all_reduce(Sum::F32(&mut self.values), how)?;
             }
             Collective::RingGather | Collective::StraightGather => {
                 self.message.resize(bytes, 0);
                 let how = if collective == Collective::RingGather { Ring } else { Tree };
-                group.all_gather(&self.message, bytes, how, &mut self.gathered)
+                group.all_gather(&self.message, bytes, how, &mut self.gathered)?;
             }
             Collective::ChainCast | Collective::TreeCast => {
                 let root = repeat % group.size();
                 self.message.resize(if group.rank() == root { bytes } else { 0 }, 0);
                 let how = if collective == Collective::ChainCast { Ring } else { Tree };
                 group.broadcast(root, &mut self.message, bytes, how)?;
-                group.all_gather(&[], 0, Tree, &mut self.gathered)
             }
         }
+        if ends_early(collective) {
+            group.all_gather(&[], 0, Tree, &mut self.gathered)?;
+        }
+        Ok(())
     }
+}
+
+/// Whether some rank is through when it has sent, and need not hear from the others.
+fn ends_early(collective: Collective) -> bool {
+    matches!(collective, Collective::TreeSum | Collective::ChainCast | Collective::TreeCast)
 }
 
 #[cfg(test)]
