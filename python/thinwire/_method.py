@@ -73,6 +73,8 @@ def _density(name: str, density: float) -> dict[str, Value]:
         return {"density": density}
     if "theta" in known.parameters:
         return {"theta": 1.0 - density}
+    if "max_density" in known.parameters:
+        raise BadArgument(f"density is {density!r}, but {name} chooses it; give min_density and max_density instead")
     raise BadArgument(f"density is {density!r}, but {name} sends everything; leave density out, or take another method")
 
 

@@ -8,13 +8,15 @@ use std::sync::Mutex;
 use thinwire_train::event::Event;
 use thinwire_train::trainer::Settings;
 use thinwire_train::{Error, Result};
+use tracing_subscriber::filter::LevelFilter;
 
 /// The file to which this process logs, once it is a worker that keeps quiet.
 static FILE: Mutex<Option<File>> = Mutex::new(None);
 
-/// Lets warnings of the engine appear.
+/// Lets warnings of the engine appear. What it merely tells is an event of the training, and shown as that.
 pub fn start() {
-    tracing_subscriber::fmt().with_writer(|| Words).without_time().with_target(false).with_ansi(false).init();
+    let words = tracing_subscriber::fmt().with_max_level(LevelFilter::WARN).with_writer(|| Words);
+    words.without_time().with_target(false).with_ansi(false).init();
 }
 
 /// Whatever the engine says.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use thinwire::adapt::decision::Decision;
 use thinwire::group::Group;
 use thinwire::kernels::cuda::{Cuda, Device};
 use thinwire::memory::State;
@@ -147,6 +148,11 @@ impl Engine {
 
     pub fn set_samples(&mut self, samples: f64) {
         of_both!(self, inner => inner.set_samples(samples));
+    }
+
+    /// What an automatic method has decided since this was asked last, as JSON.
+    pub fn decisions(&mut self) -> Vec<String> {
+        of_both!(self, inner => inner.decisions()).iter().map(Decision::to_json).collect()
     }
 
     pub fn memory_bytes(&self) -> usize {

@@ -151,7 +151,10 @@ impl Synchronizer {
         };
         self.taken = self.taken.wrapping_add(1);
         (self.under_way, self.held) = (false, false);
-        report(py, &finished.or_exception()?)
+        let finished = report(py, &finished.or_exception()?)?;
+        let inner = self.inner()?;
+        finished.set_item("decisions", py.detach(|| inner.decisions()))?;
+        Ok(finished)
     }
 
     /// Leaves a step that is under way, with everything else, to itself. No stream waits for it any longer.
@@ -256,6 +259,7 @@ fn report<'py>(py: Python<'py>, report: &StepReport) -> PyResult<Bound<'py, PyDi
         ("exchange_seconds", times.exchange.as_secs_f64()),
         ("settle_seconds", times.settle.as_secs_f64()),
         ("check_seconds", times.check.as_secs_f64()),
+        ("adapt_seconds", times.adapt.as_secs_f64()),
     ] {
         dictionary.set_item(name, value)?;
     }

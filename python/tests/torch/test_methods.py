@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 import thinwire
 import thinwire.torch as tw
 
-METHODS = [name for name in thinwire.methods() if name != "auto"]
+METHODS = list(thinwire.methods())
 
 
 def fifty_steps(rank: int, methods: "list[str]") -> "dict[str, tuple[int, float, float]]":

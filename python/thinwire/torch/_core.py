@@ -295,12 +295,15 @@ class Core:
         """Sets another density from the next step on; with ``None`` the method's own again. The same on all ranks."""
         if density is not None and not 0 < density <= 1:
             raise BadArgument(f"density is {density!r}; expected a number above 0 and up to 1")
+        if density is not None and self._report.method.startswith("auto"):
+            raise BadArgument(f"density is {density!r}, but auto chooses it; give it min_density and max_density")
         self._density = density
 
     def report(self) -> Report:
         """Bytes, ratio, achieved k, gain and stage times so far. With ``run_ahead`` it waits for the last step."""
         self._collect()
-        return dataclasses.replace(self._report, seconds=dict(self._report.seconds))
+        kept = self._report
+        return dataclasses.replace(kept, seconds=dict(kept.seconds), decisions=list(kept.decisions))
 
     def close(self) -> None:
         """Gives memory and process group back; all ranks do it together. Nothing can be exchanged afterwards."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-_TIMES = ("select", "encode", "exchange", "settle", "check")
+_TIMES = ("select", "encode", "exchange", "settle", "check", "adapt")
+_log = logging.getLogger("thinwire")
 
 
 @dataclass
@@ -31,6 +34,9 @@ class Report:
     gain: float = 1.0
     #: Seconds a step in each stage, the mean over all steps.
     seconds: "dict[str, float]" = field(default_factory=dict)
+    #: What ``auto`` decided, on rank 0, which decides for all: what was measured and chosen, what it saves, what was
+    #: second best, and all of it in a sentence (``text``).
+    decisions: "list[dict[str, Any]]" = field(default_factory=list)
     #: Bytes held beyond the model: what was not sent (with momentum correction twice), and work space.
     residual_bytes: int = 0
     workspace_bytes: int = 0
@@ -53,6 +59,9 @@ class Report:
         self.dense += 2 * (self.ranks - 1) * 4 * self.elements // self.ranks
         self.asked, self.kept = step["asked"], step["kept"]
         self.gain = step["energy_sent"] / step["energy"] if step["energy"] else 1.0
+        for decision in map(json.loads, step["decisions"]):
+            self.decisions.append(decision)
+            _log.info("step %d: %s", decision["step"], decision["text"])
         for stage in _TIMES:
             mean = self.seconds.get(stage, 0.0)
             self.seconds[stage] = mean + (step[f"{stage}_seconds"] - mean) / self.steps
@@ -70,6 +79,8 @@ class Report:
             f"stages    {stages or 'no step yet'}",
             f"memory    {_bytes(self.residual_bytes)} kept for later, {_bytes(self.workspace_bytes)} work space",
         ]
+        if self.decisions:
+            lines.insert(1, f"decided   {self.decisions[-1]['text']}")
         return "\n".join(lines)
 
 

@@ -1,6 +1,7 @@
 //! `thinwire bench`: measures the engine on this machine.
 
 mod collective;
+mod gain;
 mod gradients;
 mod select;
 mod step;
@@ -26,6 +27,8 @@ enum What {
     Select(select::Arguments),
     /// All-reduce, all-gather, broadcast and barrier over ranks, sizes and algorithms
     Collective(collective::Arguments),
+    /// The compression gain at each density, measured by training steps and beside them
+    Gain(gain::Arguments),
     /// One whole step of each method over a network, stage by stage
     Step(step::Arguments),
 }
@@ -35,6 +38,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.what {
         What::Select(arguments) => select::run(&arguments),
         What::Collective(arguments) => collective::run(&arguments),
+        What::Gain(arguments) => gain::run(&arguments),
         What::Step(arguments) => step::run(&arguments),
     }
 }

@@ -208,6 +208,10 @@ fn with_density(method: &str, density: Option<&str>) -> Result<String> {
     let given = if known.has("density") {
         format!("density={density}")
     } else {
+        ensure!(
+            !known.has("max_density"),
+            "--density {density}: {name} chooses it; bound it by {name}:min_density=0.001,max_density=0.1"
+        );
         ensure!(known.has("theta"), "--density {density}: the method {name} has no density");
         let density = thinwire::method::parse(&format!("topk:density={density}"))?.density;
         format!("theta={}", 1.0 - density)
@@ -274,6 +278,7 @@ mod tests {
         assert_eq!(spec("redsync:quantize=true", "1/64").unwrap(), "redsync:density=0.015625,quantize=true");
         assert_eq!(spec("fft", "0.25").unwrap(), "fft:theta=0.75");
         assert!(spec("dense", "0.1").unwrap_err().contains("dense has no density"));
+        assert!(spec("auto", "0.1").unwrap_err().contains("max_density"));
         assert!(spec("topk", "7").unwrap_err().contains("--density 7"));
         assert!(spec("topk:density=0.1", "0.2").unwrap_err().contains("given once"));
         assert_eq!(with_density("topk", None).unwrap(), "topk");

@@ -2,9 +2,11 @@
 
 mod buckets;
 mod evaluate;
+mod explore;
 mod probe;
 mod resume;
 mod settings;
+mod snapshot;
 mod tally;
 mod worker;
 
@@ -14,6 +16,7 @@ use burn::tensor::Device;
 use thinwire::group::{Algorithm, Gathered, Group, SharedGroup};
 use thinwire::memory::Progress;
 
+pub use explore::{Explored, explore};
 pub use settings::Settings;
 pub use tally::{Settled, Tally};
 

@@ -53,7 +53,7 @@ fn agree_on_step(worker: &mut Worker<'_>, step: u64) -> Result<u64> {
     }
 }
 
-fn write_statistics(worker: &mut Worker<'_>, saved: &[Statistic], path: &str) -> Result<()> {
+pub(super) fn write_statistics(worker: &mut Worker<'_>, saved: &[Statistic], path: &str) -> Result<()> {
     let mut saved = saved.iter();
     for segment in &mut worker.segments {
         let mut flat = Vec::new();
@@ -97,7 +97,7 @@ pub(super) fn save(worker: &mut Worker<'_>, step: u64, tally: &Tally) -> Result<
     Ok(())
 }
 
-fn read_statistics(worker: &Worker<'_>) -> Vec<Statistic> {
+pub(super) fn read_statistics(worker: &Worker<'_>) -> Vec<Statistic> {
     let mut all = Vec::new();
     for segment in &worker.segments {
         let mut flat = Vec::new();

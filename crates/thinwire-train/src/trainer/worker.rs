@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use burn::tensor::Device;
 use thinwire::Synchronizer;
+use thinwire::adapt::gain::{Curve, Shadow};
 use thinwire::group::{Algorithm, Gathered, Group, SharedGroup, Traffic};
 use thinwire::pipeline::Recipe;
 use thinwire::synchronizer::{NO_WEIGHTS, Options, StepReport};
@@ -38,6 +39,9 @@ pub(super) struct Worker<'a> {
     /// Whether the momentum has moved from the optimiser into the memory.
     pub momentum_moved: bool,
     needs_weights: bool,
+    /// Where gains are measured beside the training, and what came of it.
+    pub shadow: Option<Shadow>,
+    pub curve: Option<Curve>,
     /// The buffers of the gradients, while they are not under way.
     gradients: Vec<Vec<f32>>,
     batch: Batch,
@@ -87,6 +91,8 @@ impl<'a> Worker<'a> {
             recipe,
             momentum_moved,
             needs_weights,
+            shadow: None,
+            curve: None,
             gradients,
             batch: Batch::default(),
             samples: Vec::new(),
@@ -118,6 +124,12 @@ impl<'a> Worker<'a> {
         // A single bucket has nothing to hide behind, and another thread would only have to be woken.
         let travels_at_once = self.settings.overlap && probe.is_none() && self.gradients.len() > 1;
         let loss = self.forward_backward(step, travels_at_once, &mut times)?;
+        if let Some(shadow) = self.shadow.as_mut().filter(|_| !travels_at_once) {
+            let runs = shadow.runs(0).to_vec();
+            let sample =
+                runs.into_iter().flat_map(|run| &self.gradients[0][run]).copied().collect::<Vec<f32>>();
+            self.curve = self.curve.take().or(shadow.see(&sample));
+        }
         let look = probe.map(|probe| self.look(step, probe)).transpose()?.unwrap_or_default();
         let waiting = Instant::now();
         let outcome = if travels_at_once {

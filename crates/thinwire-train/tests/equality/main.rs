@@ -2,6 +2,7 @@
 //! were stopped and went on, and of the same samples on fewer workers.
 
 mod batches;
+mod exploration;
 mod failures;
 mod replicas;
 mod resume;

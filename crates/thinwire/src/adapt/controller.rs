@@ -235,6 +235,14 @@ impl Controller {
         }
     }
 
+    /// A probe that was wished for would take too long: what steps show is taken for what the ways take.
+    pub fn denied(&mut self, step: u64) {
+        self.waiting = false;
+        self.probed_for = self.choice.number;
+        self.certain_until = step + self.doubts;
+        self.learn_anew();
+    }
+
     /// Whether steps take about the same time on this network as on the one that is known.
     fn is_alike(&self, network: Network) -> bool {
         let before = self.problem().price_of(&self.choice.ways, self.choice.density).sync();

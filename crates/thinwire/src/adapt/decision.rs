@@ -72,6 +72,14 @@ impl Decision {
         self.ways.iter().all(|(way, _)| way.starts_with("dense"))
     }
 
+    /// All of it as JSON, with the sentence as `text`.
+    pub fn to_json(&self) -> String {
+        let mut value = serde_json::to_value(self).unwrap_or_default();
+        value["saves"] = self.saves().into();
+        value["text"] = self.to_string().into();
+        value.to_string()
+    }
+
     /// The ways in words.
     pub fn ways_in_words(&self) -> String {
         match &self.ways[..] {

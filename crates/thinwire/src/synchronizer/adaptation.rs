@@ -20,6 +20,9 @@ use crate::{Error, Result, method};
 
 /// A probe while training sends messages of at most this many bytes.
 const MOST_PROBED: usize = 1 << 20;
+/// Adapting takes at most this part of the time, and as much more to begin with.
+const SHARE: f64 = 0.01;
+const CREDIT: Duration = Duration::from_millis(500);
 
 /// One rank's part in an automatic method.
 #[derive(Debug)]
@@ -43,9 +46,11 @@ pub(super) struct Adaptation<K: Kernels> {
     sample: Vec<f32>,
     values: K::Values,
     decisions: Vec<Decision>,
-    /// Time spent on adapting in this step, and in all.
+    /// Time spent on adapting in this step, in all, and on the last probe.
     time: Duration,
     total: Duration,
+    last_probe: Duration,
+    begun: Instant,
 }
 
 impl<K: Kernels> Adaptation<K> {
@@ -69,7 +74,9 @@ impl<K: Kernels> Adaptation<K> {
                 ),
             });
         }
+        let probing = Instant::now();
         let network = quick(group, Budget::default())?;
+        let last_probe = probing.elapsed();
         let controller = match group.rank() {
             0 => Some(Controller::new(limits, &lengths, group.size(), network)?),
             _ => None,
@@ -91,6 +98,8 @@ impl<K: Kernels> Adaptation<K> {
             decisions: Vec::new(),
             time: Duration::ZERO,
             total: Duration::ZERO,
+            last_probe,
+            begun: Instant::now(),
         }))
     }
 
@@ -185,7 +194,9 @@ impl<K: Kernels> Adaptation<K> {
     }
 
     fn probe(&mut self, group: &mut dyn Group, step: u64) -> Result<()> {
+        let begun = Instant::now();
         let network = quick(group, Budget { most_bytes: MOST_PROBED, ..Budget::default() })?;
+        self.last_probe = begun.elapsed();
         let Some(controller) = &mut self.controller else { return Ok(()) };
         if let Some(decision) = controller.probed(step, network)? {
             self.next.choice = controller.choice().clone();
@@ -230,8 +241,8 @@ impl<K: Kernels> Adaptation<K> {
         if self.controller.is_some() && number > 0 {
             let measures: Vec<Measure> = notes.chunks(words).map(note::measure).collect();
             let count = measures.len() as f64;
-            let least =
-                |of: fn(&Measure) -> f32| measures.iter().map(of).fold(f32::INFINITY, f32::min).into();
+            let sums = measures.iter().map(|measure| f64::from(measure.sum));
+            let spreads = measures.iter().map(|measure| f64::from(measure.spread));
             let mean =
                 |of: fn(&Measure) -> f32| measures.iter().map(|m| f64::from(of(m))).sum::<f64>() / count;
             let seen = Observation {
@@ -273,6 +284,9 @@ impl<K: Kernels> Adaptation<K> {
         let Some(controller) = &mut self.controller else { return Ok(()) };
         match controller.observe(seen)? {
             Wish::Nothing => {}
+            Wish::Probe if self.total + self.last_probe > CREDIT + self.begun.elapsed().mul_f64(SHARE) => {
+                controller.denied(seen.step);
+            }
             Wish::Probe => self.next.probe = true,
             Wish::Explore => self.shadow = Some(Shadow::new(&self.lengths)),
             Wish::Change(decision) => {

@@ -316,6 +316,11 @@ impl<K: Kernels> Engine<K> {
         Ok(adaptation.time().0)
     }
 
+    /// Whether the method chooses by itself.
+    pub fn chooses(&self) -> bool {
+        self.adaptation.is_some()
+    }
+
     /// What was decided since this was asked last; only rank 0 knows why.
     pub fn take_decisions(&mut self) -> Vec<Decision> {
         self.adaptation.as_mut().map_or(Vec::new(), Adaptation::take_decisions)

@@ -211,7 +211,15 @@ where
             });
         }
         self.check_idle()?;
-        self.shared.engine().progress.density = density;
+        let mut engine = self.shared.engine();
+        if let Some(density) = density.filter(|_| engine.chooses()) {
+            return Err(Error::BadSetting {
+                name: "density".into(),
+                found: density.to_string(),
+                expected: "none: auto chooses it, between min_density and max_density".into(),
+            });
+        }
+        engine.progress.density = density;
         Ok(())
     }
 
