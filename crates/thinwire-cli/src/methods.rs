@@ -56,6 +56,13 @@ pub fn run(arguments: Arguments) -> Result<()> {
     }
 }
 
+/// The methods of a list such as `dense,topk redsync:density=0.001;quantize=true`: separated by commas or spaces, and
+/// with a semicolon for a comma inside one.
+pub fn split(list: &str) -> Vec<String> {
+    let words = list.split([',', ' ']).filter(|word| !word.is_empty());
+    words.map(|word| word.replace(';', ",")).collect()
+}
+
 fn parameters(method: &Method) -> impl Iterator<Item = &'static Parameter> {
     method.parameters.iter().flat_map(|group| group.iter())
 }

@@ -12,7 +12,7 @@ use thinwire::{Bucket, Synchronizer};
 use super::collective::slowest;
 use super::gradients::Gradients;
 use super::progress;
-use crate::{human, output, ranks};
+use crate::{human, methods, output, ranks};
 use report::{Figures, Outcome};
 
 /// One whole step of every method: compress, exchange, decompress, with the time of each stage.
@@ -56,11 +56,6 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    fn methods(&self) -> Vec<String> {
-        let words = self.methods.split([',', ' ']).filter(|word| !word.is_empty());
-        words.map(|word| word.replace(';', ",")).collect()
-    }
-
     fn layout(&self) -> thinwire::Result<Layout> {
         let Some(bytes) = self.bucket else { return Ok(Bucket::single("gradient", self.elements)?.into()) };
         let each = (bytes as usize / 4).clamp(1, self.elements);
@@ -78,7 +73,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     ensure!(steps > 0, "--steps 0: nothing would be measured; give at least 1");
     ensure!(threads > 0, "--threads 0: give 1 or more");
     ensure!(arguments.bucket != Some(0), "--bucket 0: give at least 4 bytes");
-    let methods = arguments.methods();
+    let methods = methods::split(&arguments.methods);
     ensure!(
         !methods.is_empty(),
         "--methods {:?}: name at least one; see `thinwire methods`",
