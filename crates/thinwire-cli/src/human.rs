@@ -44,6 +44,24 @@ pub fn duration(time: Duration) -> String {
     }
 }
 
+/// The same of so many seconds, which may be more than a [`Duration`] holds.
+pub fn seconds(seconds: f64) -> String {
+    duration(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX))
+}
+
+/// Bits a second: `1.00 Gbit/s`.
+pub fn rate(bits: f64) -> String {
+    scaled(bits, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
+}
+
+/// A density: `1.1 %`, `0.1 %`.
+pub fn density(density: f64) -> String {
+    let digits = three_digits(100.0 * density);
+    let short =
+        if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { &digits };
+    format!("{short} %")
+}
+
 /// One thing, many things.
 pub fn plural(number: usize, thing: &str) -> String {
     format!("{} {thing}{}", count(number as u64), if number == 1 { "" } else { "s" })
@@ -72,6 +90,24 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         _ => return Err(wrong()),
     };
     Ok((number * factor) as u64)
+}
+
+/// Reads a time: `120ms`, `1.5s`, `300us`, and `0`. What would be right is the error.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is not a time; write such as 120ms, 1.5s or 300us");
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    let seconds = match unit.trim() {
+        "us" | "µs" => number * 1e-6,
+        "ms" => number * 1e-3,
+        "s" => number,
+        "min" => number * 60.0,
+        "" if number == 0.0 => 0.0,
+        _ => return Err(wrong()),
+    };
+    Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
 }
 
 /// `1,234,567`.
@@ -124,12 +160,36 @@ mod tests {
         assert_eq!(duration(Duration::from_micros(1_234)), "1.23 ms");
         assert_eq!(duration(Duration::from_nanos(1_500)), "1.50 µs");
         assert_eq!(duration(Duration::from_millis(12_345)), "12.3 s");
+        assert_eq!([seconds(0.25), seconds(-1.0)], ["250 ms", "0 µs"]);
+        assert!(seconds(1e300).ends_with(" s"));
     }
 
     #[test]
     fn things_and_shapes() {
         assert_eq!([plural(1, "layer"), plural(0, "layer")], ["1 layer", "0 layers"]);
         assert_eq!([shape(&[]), shape(&[3, 0])], ["scalar", "3 × 0"]);
+    }
+
+    #[test]
+    fn rates_and_densities() {
+        assert_eq!(
+            [rate(1e9), rate(123_456_789.0), rate(2.5e13)],
+            ["1.00 Gbit/s", "123 Mbit/s", "25.0 Tbit/s"]
+        );
+        assert_eq!([density(0.1), density(0.011), density(0.001)], ["10 %", "1.1 %", "0.1 %"]);
+        assert_eq!([density(1.0), density(1.0 / 64.0)], ["100 %", "1.56 %"]);
+    }
+
+    #[test]
+    fn times_with_units() {
+        for (text, micros) in
+            [("120ms", 120_000), ("1.5s", 1_500_000), ("300us", 300), ("2 min", 120_000_000), ("0", 0)]
+        {
+            assert_eq!(parse_duration(text), Ok(Duration::from_micros(micros)), "{text}");
+        }
+        for text in ["", "120", "ms", "-1s", "1h", "1.2.3s", "99999999999999999999999s"] {
+            assert!(parse_duration(text).unwrap_err().contains("120ms"), "{text}");
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The program `thinwire`: trains over a thin wire, compresses gradient files, looks into them, and measures the
-//! engine.
+//! The program `thinwire`: trains over a thin wire, plans, compresses gradient files, looks into them, and measures
+//! the engine.
 
 mod bench;
 mod compare;
@@ -13,6 +13,7 @@ mod launch;
 mod logging;
 mod methods;
 mod output;
+mod plan;
 mod probe;
 mod ranks;
 mod report;
@@ -26,8 +27,8 @@ use clap::{Parser, Subcommand};
 
 /// Training over slow networks with compressed gradients.
 ///
-/// Trains a model with several workers, compares methods, compresses a gradient file by any of them, and measures
-/// the engine.
+/// Trains a model with several workers, compares methods, tells beforehand what a step will take, compresses a
+/// gradient file, and measures the engine.
 #[derive(Debug, Parser)]
 #[command(name = "thinwire", version, after_help = AFTER_HELP)]
 struct Program {
@@ -38,6 +39,7 @@ struct Program {
 const AFTER_HELP: &str = "\
 Example:
   thinwire train
+  thinwire plan --model resnet50 --workers 8 --link 1gbit,1ms
   thinwire methods
   thinwire compress gradient.npy -o gradient.tw --method topk --density 1%
   thinwire inspect gradient.tw
@@ -52,6 +54,7 @@ enum Command {
     Decompress(decompress::Arguments),
     Inspect(inspect::Arguments),
     Methods(methods::Arguments),
+    Plan(plan::Arguments),
     Launch(launch::Arguments),
     Probe(probe::Arguments),
     Bench(bench::Arguments),
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Command::Decompress(arguments) => decompress::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Methods(arguments) => methods::run(arguments),
+        Command::Plan(arguments) => plan::run(arguments),
         Command::Launch(arguments) => launch::run(arguments),
         Command::Probe(arguments) => probe::run(&arguments),
         Command::Bench(arguments) => bench::run(arguments),

@@ -56,10 +56,10 @@ pub fn run(arguments: Arguments) -> Result<()> {
     }
 }
 
-/// The methods of an option that names several, separated by commas or spaces; a comma inside a method's parameters is
-/// written as a semicolon.
-pub fn list(text: &str) -> Vec<String> {
-    let words = text.split([',', ' ']).filter(|word| !word.is_empty());
+/// The methods of a list such as `dense,topk redsync:density=0.001;quantize=true`: separated by commas or spaces, and
+/// with a semicolon for a comma inside one.
+pub fn split(list: &str) -> Vec<String> {
+    let words = list.split([',', ' ']).filter(|word| !word.is_empty());
     words.map(|word| word.replace(';', ",")).collect()
 }
 

@@ -54,7 +54,7 @@ impl Arguments {
     fn effort(&self) -> Result<Effort> {
         let mut effort = Effort { elements: self.elements, seconds: self.seconds, ..Effort::default() };
         if let Some(methods) = &self.methods {
-            effort.methods = crate::methods::list(methods);
+            effort.methods = crate::methods::split(methods);
             ensure!(
                 !effort.methods.is_empty(),
                 "--methods {methods:?}: name at least one; see `thinwire methods`"

@@ -7,7 +7,7 @@ const LARGEST: f64 = 1e60;
 
 /// A linear or logarithmic axis.
 #[derive(Debug, Clone)]
-pub(crate) struct Axis {
+pub struct Axis {
     low: f64,
     high: f64,
     log: bool,
@@ -42,7 +42,7 @@ impl Axis {
     }
 
     /// A logarithmic axis that holds all positive finite values of `values`.
-    pub(crate) fn log(values: impl Iterator<Item = f64>, unit: Unit, label: &str) -> Axis {
+    pub fn log(values: impl Iterator<Item = f64>, unit: Unit, label: &str) -> Axis {
         let positive = values.filter(|value| value.is_finite() && *value > 0.0);
         let (low, high) = span(positive).unwrap_or((1.0, 10.0));
         let (low, high) = (low.clamp(1.0 / LARGEST, LARGEST), high.clamp(1.0 / LARGEST, LARGEST));
@@ -51,7 +51,7 @@ impl Axis {
     }
 
     /// Logarithmic where the values span more than a factor of twenty, linear otherwise.
-    pub(crate) fn fitting(values: impl Iterator<Item = f64>, unit: Unit, label: &str) -> Axis {
+    pub fn fitting(values: impl Iterator<Item = f64>, unit: Unit, label: &str) -> Axis {
         let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
         match span(values.iter().copied()) {
             Some((low, high)) if low > 0.0 && high > 20.0 * low => Axis::log(values.into_iter(), unit, label),
@@ -61,8 +61,9 @@ impl Axis {
 
     fn new(low: f64, high: f64, log: bool, unit: Unit, label: &str) -> Axis {
         let (divisor, name) = match unit {
-            Unit::Seconds if high >= 7200.0 => (3600.0, Some("h")),
-            Unit::Seconds if high >= 300.0 => (60.0, Some("min")),
+            // Powers of ten in seconds would be odd numbers of minutes.
+            Unit::Seconds if high >= 7200.0 && !log => (3600.0, Some("h")),
+            Unit::Seconds if high >= 300.0 && !log => (60.0, Some("min")),
             Unit::Seconds if high >= 0.5 => (1.0, Some("s")),
             Unit::Seconds => (1e-3, Some("ms")),
             Unit::Share => (0.01, Some("%")),
@@ -176,6 +177,8 @@ mod tests {
         assert_eq!(texts(&Axis::counted(1.0, 4.0, "workers")), ["1", "2", "3", "4"]);
         let axis = Axis::log([1e3, 1e9].into_iter(), Unit::Bytes, "sent");
         assert!(texts(&axis).contains(&"10 MB".into()), "{:?}", texts(&axis));
+        let axis = Axis::log([1.0, 1e4].into_iter(), Unit::Seconds, "step");
+        assert_eq!((texts(&axis).join(" "), axis.label()), ("1 10 100 1000 10000".into(), "step (s)"));
     }
 
     #[test]

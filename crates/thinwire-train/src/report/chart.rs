@@ -13,8 +13,18 @@ const BOTTOM: f64 = 42.0;
 const RIGHT: f64 = 14.0;
 
 /// A drawing under way.
+///
+/// ```
+/// use thinwire_train::report::{Axis, Chart, Look, Unit};
+///
+/// let time = Axis::log([0.1, 10.0].into_iter(), Unit::Seconds, "step");
+/// let workers = Axis::log([2.0, 64.0].into_iter(), Unit::Plain, "workers");
+/// let mut chart = Chart::new("Time of a step", workers, time);
+/// chart.line(&[Some((2.0, 0.1)), Some((64.0, 10.0))], Look::dense(), "dense");
+/// assert!(chart.svg().contains("<title>dense</title>"));
+/// ```
 #[derive(Debug)]
-pub(crate) struct Chart {
+pub struct Chart {
     title: String,
     x: Axis,
     y: Axis,
@@ -28,14 +38,16 @@ pub(crate) struct Chart {
 
 /// The end of a line of reference at which its meaning is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
+pub enum Side {
+    /// The left one.
     Left,
+    /// The right one.
     Right,
 }
 
 impl Chart {
     /// An empty chart.
-    pub(crate) fn new(title: &str, x: Axis, y: Axis) -> Chart {
+    pub fn new(title: &str, x: Axis, y: Axis) -> Chart {
         let longest = y.marks(5).iter().map(|(_, text)| text.chars().count()).max().unwrap_or(0);
         Chart {
             title: title.into(),
@@ -62,12 +74,12 @@ impl Chart {
     }
 
     /// A line through the points; `None`, or a point that is not a number, interrupts it.
-    pub(crate) fn line(&mut self, points: &[Option<(f64, f64)>], look: Look, name: &str) {
+    pub fn line(&mut self, points: &[Option<(f64, f64)>], look: Look, name: &str) {
         self.stroke(points, &look.stroke(), name);
     }
 
     /// A thin, faint line: the raw values, or a single seed.
-    pub(crate) fn faint(&mut self, points: &[Option<(f64, f64)>], look: Look, name: &str) {
+    pub fn faint(&mut self, points: &[Option<(f64, f64)>], look: Look, name: &str) {
         self.stroke(points, &format!("class=\"faint s{}\"", look.colour), name);
     }
 
@@ -103,7 +115,7 @@ impl Chart {
     }
 
     /// A dot.
-    pub(crate) fn dot(&mut self, x: f64, y: f64, radius: f64, look: Look, title: &str) {
+    pub fn dot(&mut self, x: f64, y: f64, radius: f64, look: Look, title: &str) {
         let Some((x, y)) = self.point(x, y) else { return };
         self.taken.push([x - radius, y - radius, x + radius, y + radius]);
         let _ = write!(
@@ -130,7 +142,7 @@ impl Chart {
     }
 
     /// Words beside a point, on the side on which there is room; left out where there is none.
-    pub(crate) fn words(&mut self, x: f64, y: f64, text: &str) {
+    pub fn words(&mut self, x: f64, y: f64, text: &str) {
         let Some((x, y)) = self.point(x, y) else { return };
         let wide = 7.2 * text.chars().count() as f64 + 6.0;
         for shift in [0.0, -15.0, 15.0, -30.0, 30.0, -45.0, 45.0] {
@@ -165,7 +177,7 @@ impl Chart {
     }
 
     /// A horizontal line of reference, with its meaning written at one end.
-    pub(crate) fn level(&mut self, y: f64, text: &str, side: Side) {
+    pub fn level(&mut self, y: f64, text: &str, side: Side) {
         let (low, _) = self.x.ends();
         let within = |height: &f64| (0.0..=self.height()).contains(height);
         let Some(height) = self.point(low, y).map(|(_, height)| height).filter(within) else { return };
@@ -181,7 +193,7 @@ impl Chart {
     }
 
     /// The finished drawing.
-    pub(crate) fn svg(self) -> String {
+    pub fn svg(self) -> String {
         let mut out = format!(
             "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{title}\">\
              <text x=\"2\" y=\"15\" class=\"title\">{title}</text><text x=\"2\" y=\"33\" class=\"label\">{label}</text>",

@@ -59,7 +59,7 @@ pub(crate) fn groups(runs: &[Recorded]) -> Vec<Group<'_>> {
             None => {
                 let first_dense = is_dense(&run.run) && !groups.iter().any(Group::is_dense);
                 // Dense training is what the others are measured against: it has the colour of the text.
-                let look = if first_dense { Look { colour: 0, dash: 0 } } else { Look::numbered(coloured) };
+                let look = if first_dense { Look::dense() } else { Look::numbered(coloured) };
                 coloured += usize::from(!first_dense);
                 groups.push(Group { label: run.run.name.clone(), runs: vec![run], look });
             }

@@ -4,7 +4,8 @@
 //! over one another, and runs that differ in their seed alone are taken together as mean and spread.
 //!
 //! Each figure stands in a file of its own; they draw with `chart` and `bars`, which write SVG with CSS classes
-//! instead of colours, so that one drawing serves light, dark and paper.
+//! instead of colours, so that one drawing serves light, dark and paper. [`Chart`] and [`sheet`] are for drawings that
+//! stand in a file of their own.
 
 mod axis;
 mod bars;
@@ -24,6 +25,7 @@ mod recorded;
 mod sample;
 mod series;
 mod settings;
+mod sheet;
 mod spread;
 mod stages;
 mod svg;
@@ -36,7 +38,12 @@ mod wire;
 use std::fmt::Write;
 use std::path::Path;
 
+pub use axis::Axis;
+pub use chart::{Chart, Side};
+pub use number::Unit;
 pub use recorded::Recorded;
+pub use sheet::sheet;
+pub use svg::Look;
 pub use table::{Comparison, compare};
 
 use self::figure::Figure;

@@ -2,7 +2,7 @@
 
 /// What a number counts; decides how it is written on an axis and in a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unit {
+pub enum Unit {
     /// A bare number.
     Plain,
     /// Bytes, with decimal prefixes.

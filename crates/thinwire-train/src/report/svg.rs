@@ -49,7 +49,7 @@ pub(crate) fn path(points: impl Iterator<Item = Option<(f64, f64)>>) -> String {
 
 /// How the lines of one group of runs look: colour and dashes, so that they differ in print as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Look {
+pub struct Look {
     /// Index of the colour classes `s0`, `s1`, … (stroke) and `f0`, `f1`, … (fill).
     pub(crate) colour: usize,
     /// Index into [`DASHES`].
@@ -63,8 +63,13 @@ pub(crate) const COLOURS: usize = 8;
 pub(crate) const DASHES: [&str; 5] = ["", "8 4", "2 3", "12 4 2 4", "6 3 2 3 2 3"];
 
 impl Look {
+    /// The look of dense training: a full line in the colour of the text.
+    pub fn dense() -> Look {
+        Look { colour: 0, dash: 0 }
+    }
+
     /// The `number`-th look that is not the one of dense training.
-    pub(crate) fn numbered(number: usize) -> Look {
+    pub fn numbered(number: usize) -> Look {
         Look { colour: 1 + number % (COLOURS - 1), dash: number % DASHES.len() }
     }
 

@@ -14,7 +14,7 @@ use thinwire::{Bucket, Synchronizer};
 use super::collective::slowest;
 use super::gradients::Gradients;
 use super::progress;
-use crate::{human, output, ranks};
+use crate::{human, methods, output, ranks};
 use predict::Prophet;
 use report::{Figures, Outcome};
 
@@ -79,7 +79,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     ensure!(steps > 0, "--steps 0: nothing would be measured; give at least 1");
     ensure!(threads > 0, "--threads 0: give 1 or more");
     ensure!(arguments.bucket != Some(0), "--bucket 0: give at least 4 bytes");
-    let methods = crate::methods::list(&arguments.methods);
+    let methods = methods::split(&arguments.methods);
     ensure!(
         !methods.is_empty(),
         "--methods {:?}: name at least one; see `thinwire methods`",
