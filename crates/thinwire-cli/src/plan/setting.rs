@@ -52,7 +52,7 @@ impl Setting {
         self.network = network;
         self.model.wire = match &self.probed {
             // Exactly what was measured, where nothing has changed.
-            Some((on, wire)) if *on == network => *wire,
+            Some((on, wire)) if *on == network => wire.clone(),
             Some((on, wire)) => wire.moved(*on, network),
             None => Wire::uniform(network),
         };
