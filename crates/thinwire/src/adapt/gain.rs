@@ -7,7 +7,7 @@
 //! which that density's share is taken away step by step. No step of the training is changed or thrown away, and a
 //! sample of the elements is enough.
 //!
-//! As in the paper the residuals begin at zero and ten steps are looked at. `docs/auto.md` has both ways side by side.
+//! As in the paper the residuals begin at zero and ten steps are looked at. `docs/methods/auto.md` has both ways side by side.
 
 use std::ops::Range;
 

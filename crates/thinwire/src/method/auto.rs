@@ -5,7 +5,7 @@
 //! and gradients change. This does that and more: sending everything, also at half width, is one of the choices; the
 //! network is measured, where the authors' code reads it from a table; every method of `methods` is a candidate. What
 //! was not sent goes with the bucket from one method to the next. See [`adapt`](crate::adapt) for how it decides, and
-//! `docs/auto.md` for what it does with which settings.
+//! `docs/methods/auto.md` for what it does with which settings.
 //!
 //! The compression warm-up of the authors' code is `warmup=linear/5`. Momentum correction is not used: the momentum
 //! stays with the optimiser, as in the paper.
