@@ -103,7 +103,8 @@ pub struct Controller {
     last_explored: u64,
     patience: u64,
     /// What has been wished for and not come yet.
-    waiting: bool,
+    probing: bool,
+    exploring: bool,
     probed_for: u32,
     /// For how many steps a probe that found nothing new is believed, and until which step that is.
     doubts: u64,
@@ -135,7 +136,8 @@ impl Controller {
             usual_gain: None,
             last_explored: 0,
             patience: PATIENCE,
-            waiting: false,
+            probing: false,
+            exploring: false,
             probed_for: 0,
             doubts: FEWEST_DOUBTS,
             certain_until: 0,
@@ -167,7 +169,7 @@ impl Controller {
     pub fn relayout(&mut self, step: u64, lengths: &[usize]) -> Decision {
         self.buckets = lengths.iter().map(|length| *length as f64).collect();
         let solution = self.problem().at(self.choice.density);
-        self.waiting = false;
+        (self.probing, self.exploring) = (false, false);
         self.adopt(step, Reason::Start, solution, true)
     }
 
@@ -191,7 +193,7 @@ impl Controller {
             {
                 return Ok(wish);
             }
-        } else if !self.waiting {
+        } else if !self.probing {
             let shown = self.shown(seen);
             match self.watch.see(shown, priced.sync(), self.network) {
                 Verdict::Same => {}
@@ -219,7 +221,7 @@ impl Controller {
 
     /// The network was probed, as wished for.
     pub fn probed(&mut self, step: u64, network: Network) -> Result<Option<Decision>> {
-        self.waiting = false;
+        self.probing = false;
         self.probed_for = self.choice.number;
         if self.is_alike(network) {
             // It is not the network, so it is what the ways take on it.
@@ -237,7 +239,7 @@ impl Controller {
 
     /// A probe that was wished for would take too long: what steps show is taken for what the ways take.
     pub fn denied(&mut self, step: u64) {
-        self.waiting = false;
+        self.probing = false;
         self.probed_for = self.choice.number;
         self.certain_until = step + self.doubts;
         self.learn_anew();
@@ -250,8 +252,11 @@ impl Controller {
         moved.wire = moved.wire.moved(self.network, network);
         let problem = Problem { model: &moved, ..self.problem() };
         let after = problem.price_of(&self.choice.ways, self.choice.density).sync();
-        let ratio = after / before;
-        (1.0 / ALIKE_NETWORK..=ALIKE_NETWORK).contains(&ratio)
+        let near = |ratio: f64, factor: f64| (1.0 / factor..=factor).contains(&ratio);
+        let bytes = network.seconds_per_byte / self.network.seconds_per_byte;
+        // Latencies of a few microseconds are never alike, and never matter.
+        let latency = (network.latency + 1e-4) / (self.network.latency + 1e-4);
+        near(after / before, ALIKE_NETWORK) && near(bytes, 2.0) && near(latency, 1.5)
     }
 
     /// The next steps show how long the ways take.
@@ -263,7 +268,7 @@ impl Controller {
 
     /// The gains were measured, as wished for.
     pub fn explored(&mut self, step: u64, curve: Curve) -> Result<Option<Decision>> {
-        self.waiting = false;
+        self.exploring = false;
         (self.curve, self.explored, self.last_explored) = (curve, true, step);
         let solution = self.problem().solve()?;
         self.gain.clear();
@@ -282,7 +287,8 @@ impl Controller {
     }
 
     fn wish(&mut self, wish: Wish) -> Wish {
-        self.waiting = true;
+        self.probing |= wish == Wish::Probe;
+        self.exploring |= wish == Wish::Explore;
         wish
     }
 
@@ -296,7 +302,7 @@ impl Controller {
         let sync = median(|ratio| ratio.sync, &self.ratios);
         let work = median(|ratio| ratio.work, &self.ratios).clamp(0.2, 5.0);
         let unlikely = !(1.0 / DOUBT..=DOUBT).contains(&sync);
-        if unlikely && self.probed_for != self.choice.number && !self.waiting {
+        if unlikely && self.probed_for != self.choice.number && !self.probing {
             // Rather the network than the model: but only once for a choice.
             self.since -= LEARN;
             self.ratios.clear();
@@ -342,7 +348,7 @@ impl Controller {
     }
 
     fn look_at_gain(&mut self, seen: &Observation) -> Wish {
-        if self.waiting {
+        if self.exploring {
             return Wish::Nothing;
         }
         if !self.explored {
@@ -427,7 +433,10 @@ impl Controller {
             (compressed, _) => {
                 let other_density = (solution.density / self.choice.density).ln().abs() > ALIKE_DENSITY.ln();
                 let other_time = (now - solution.seconds).abs() > ALIKE * (problem.compute + now);
-                solution.ways != self.choice.ways && other_time || compressed && other_density
+                // Densities that are nearly alike may still be far apart in time.
+                let differs = solution.ways != self.choice.ways
+                    || compressed && solution.density != self.choice.density;
+                differs && other_time || compressed && other_density
             }
         };
         Wish::Change(Box::new(self.adopt(step, reason, solution, worth_it)))
