@@ -18,12 +18,6 @@ use crate::memory::{Progress, Warmup};
 use crate::pipeline::Recipe;
 use crate::{Error, Result, method};
 
-/// A probe while training sends messages of at most this many bytes.
-const MOST_PROBED: usize = 1 << 20;
-/// Adapting takes at most this part of the time, and as much more to begin with.
-const SHARE: f64 = 0.01;
-const CREDIT: Duration = Duration::from_millis(500);
-
 /// One rank's part in an automatic method.
 #[derive(Debug)]
 pub(super) struct Adaptation<K: Kernels> {
@@ -46,11 +40,10 @@ pub(super) struct Adaptation<K: Kernels> {
     sample: Vec<f32>,
     values: K::Values,
     decisions: Vec<Decision>,
-    /// Time spent on adapting in this step, in all, and on the last probe.
+    /// Time spent on adapting in this step.
     time: Duration,
-    total: Duration,
-    last_probe: Duration,
-    begun: Instant,
+    /// Seconds of the empty message behind this step.
+    echo: f32,
 }
 
 impl<K: Kernels> Adaptation<K> {
@@ -74,9 +67,7 @@ impl<K: Kernels> Adaptation<K> {
                 ),
             });
         }
-        let probing = Instant::now();
         let network = quick(group, Budget::default())?;
-        let last_probe = probing.elapsed();
         let controller = match group.rank() {
             0 => Some(Controller::new(limits, &lengths, group.size(), network)?),
             _ => None,
@@ -97,9 +88,7 @@ impl<K: Kernels> Adaptation<K> {
             values: kernels.values(),
             decisions: Vec::new(),
             time: Duration::ZERO,
-            total: Duration::ZERO,
-            last_probe,
-            begun: Instant::now(),
+            echo: 0.0,
         }))
     }
 
@@ -114,7 +103,7 @@ impl<K: Kernels> Adaptation<K> {
                 true => controller.relayout(progress.step, &self.lengths),
                 false => controller.start(progress.step, density),
             };
-            self.next = Order { choice: controller.choice().clone(), probe: false };
+            self.next = Order { choice: controller.choice().clone(), echo: false };
             record(&mut self.decisions, decision);
             note::write(Measure::default(), &self.next, self.lengths.len(), &mut words);
         }
@@ -140,7 +129,6 @@ impl<K: Kernels> Adaptation<K> {
     pub fn begin(
         &mut self,
         kernels: &mut K,
-        group: &mut dyn Group,
         lanes: &mut [Lane<K>],
         progress: Progress,
         anew: bool,
@@ -148,18 +136,11 @@ impl<K: Kernels> Adaptation<K> {
         let begun = Instant::now();
         self.time = Duration::ZERO;
         self.sample.clear();
-        let ordered = self.ordered.take();
-        if let Some(order) = ordered.filter(|order| anew || *order != self.in_force) {
-            if order.probe {
-                self.probe(group, progress.step)?;
-            }
-            if anew || order.choice != self.in_force.choice {
-                self.assign(kernels, lanes, &order)?;
-            }
-            self.in_force = Order { probe: false, ..order };
-        } else if anew {
-            let order = self.in_force.clone();
-            self.assign(kernels, lanes, &order)?;
+        self.echo = 0.0;
+        let before = std::mem::take(&mut self.in_force);
+        self.in_force = self.ordered.take().unwrap_or(Order { echo: false, choice: before.choice.clone() });
+        if anew || self.in_force.choice != before.choice {
+            self.assign(kernels, lanes)?;
         }
         let density = self.density(progress);
         lanes.iter_mut().for_each(|lane| lane.assign_density(density));
@@ -170,8 +151,8 @@ impl<K: Kernels> Adaptation<K> {
         Ok(())
     }
 
-    fn assign(&mut self, kernels: &mut K, lanes: &mut [Lane<K>], order: &Order) -> Result<()> {
-        for (lane, way) in lanes.iter_mut().zip(&order.choice.ways) {
+    fn assign(&mut self, kernels: &mut K, lanes: &mut [Lane<K>]) -> Result<()> {
+        for (lane, way) in lanes.iter_mut().zip(&self.in_force.choice.ways) {
             let way = &self.ways[*way];
             let algorithms = Algorithms { sum: way.sum, spread: way.spread };
             lane.assign(kernels, method::parse(&way.method)?, algorithms)?;
@@ -193,16 +174,16 @@ impl<K: Kernels> Adaptation<K> {
         self.warmup.density(self.in_force.choice.density, progress)
     }
 
-    fn probe(&mut self, group: &mut dyn Group, step: u64) -> Result<()> {
-        let begun = Instant::now();
-        let network = quick(group, Budget { most_bytes: MOST_PROBED, ..Budget::default() })?;
-        self.last_probe = begun.elapsed();
-        let Some(controller) = &mut self.controller else { return Ok(()) };
-        if let Some(decision) = controller.probed(step, network)? {
-            self.next.choice = controller.choice().clone();
-            record(&mut self.decisions, decision);
+    /// All buckets have travelled: an empty message to everybody tells the latency, if that was ordered. The exchanges
+    /// before have brought the ranks together.
+    pub fn listen(&mut self, group: &mut dyn Group) -> Result<()> {
+        if self.in_force.echo {
+            let begun = Instant::now();
+            group.barrier()?;
+            let taken = begun.elapsed();
+            self.echo = taken.as_secs_f32();
+            self.time += taken;
         }
-        self.next.probe = false;
         Ok(())
     }
 
@@ -242,6 +223,7 @@ impl<K: Kernels> Adaptation<K> {
             let measures: Vec<Measure> = notes.chunks(words).map(note::measure).collect();
             let count = measures.len() as f64;
             let sums = measures.iter().map(|measure| f64::from(measure.sum));
+            let echo = measures.iter().map(|measure| f64::from(measure.echo)).fold(f64::INFINITY, f64::min);
             let spreads = measures.iter().map(|measure| f64::from(measure.spread));
             let mean =
                 |of: fn(&Measure) -> f32| measures.iter().map(|m| f64::from(of(m))).sum::<f64>() / count;
@@ -256,6 +238,7 @@ impl<K: Kernels> Adaptation<K> {
                 gain: mean(|measure| measure.gain),
                 density,
                 warming,
+                echo: Some(echo).filter(|echo| *echo > 0.0),
             };
             self.observe(&seen)?;
         }
@@ -269,8 +252,8 @@ impl<K: Kernels> Adaptation<K> {
         if interval.is_zero() {
             self.measured_by.0 = 0;
         }
-        self.measured = Measure { interval: interval.saturating_sub(self.time).as_secs_f32(), ..mine };
-        self.total += self.time;
+        self.measured =
+            Measure { interval: interval.saturating_sub(self.time).as_secs_f32(), echo: self.echo, ..mine };
         Ok(())
     }
 
@@ -282,17 +265,12 @@ impl<K: Kernels> Adaptation<K> {
 
     fn observe(&mut self, seen: &Observation) -> Result<()> {
         let Some(controller) = &mut self.controller else { return Ok(()) };
-        match controller.observe(seen)? {
-            Wish::Nothing => {}
-            Wish::Probe if self.total + self.last_probe > CREDIT + self.begun.elapsed().mul_f64(SHARE) => {
-                controller.denied(seen.step);
-            }
-            Wish::Probe => self.next.probe = true,
+        let wish = controller.observe(seen)?;
+        self.next = Order { choice: controller.choice().clone(), echo: wish == Wish::Probe };
+        match wish {
+            Wish::Nothing | Wish::Probe => {}
             Wish::Explore => self.shadow = Some(Shadow::new(&self.lengths)),
-            Wish::Change(decision) => {
-                self.next.choice = controller.choice().clone();
-                record(&mut self.decisions, *decision);
-            }
+            Wish::Change(decision) => record(&mut self.decisions, *decision),
         }
         Ok(())
     }
@@ -323,9 +301,9 @@ impl<K: Kernels> Adaptation<K> {
         std::mem::take(&mut self.decisions)
     }
 
-    /// Time spent on adapting in the last step, and in all of them.
-    pub fn time(&self) -> (Duration, Duration) {
-        (self.time, self.total)
+    /// Time spent on adapting in the last step.
+    pub fn time(&self) -> Duration {
+        self.time
     }
 }
 

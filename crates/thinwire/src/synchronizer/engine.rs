@@ -184,8 +184,8 @@ impl<K: Kernels> Engine<K> {
         self.lanes.iter_mut().for_each(Lane::begin);
         self.mark_step();
         if let Some(adaptation) = &mut self.adaptation {
-            let (group, anew) = (self.group.as_mut(), std::mem::take(&mut self.unassigned));
-            adaptation.begin(&mut self.kernels, group, &mut self.lanes, self.progress, anew)?;
+            let anew = std::mem::take(&mut self.unassigned);
+            adaptation.begin(&mut self.kernels, &mut self.lanes, self.progress, anew)?;
             self.mark_step();
         }
         let share = match self.options.mean {
@@ -254,6 +254,9 @@ impl<K: Kernels> Engine<K> {
     /// Ends a step all of whose buckets have travelled.
     pub fn finish(&mut self, begun: Begun, buckets: &mut [Vectors<'_, K>]) -> Result<StepReport> {
         self.mark_step();
+        if let Some(adaptation) = self.adaptation.as_mut().filter(|_| begun.going) {
+            adaptation.listen(self.group.as_mut())?;
+        }
         let note = self.adaptation.as_ref().map_or(Vec::new(), |it| it.note(&self.lanes));
         let (mut notes, mut judging) = (Vec::new(), Duration::ZERO);
         if !begun.going || self.lanes.iter().any(Lane::needs_verdict) {
@@ -309,11 +312,11 @@ impl<K: Kernels> Engine<K> {
             sum: sum.as_secs_f32(),
             spread: spread.as_secs_f32(),
             work: work.as_secs_f32(),
-            interval: 0.0,
             gain: compression.gain() as f32,
+            ..Measure::default()
         };
         adaptation.end(self.group.as_ref(), self.progress, &notes, mine)?;
-        Ok(adaptation.time().0)
+        Ok(adaptation.time())
     }
 
     /// Whether the method chooses by itself.

@@ -10,6 +10,8 @@ pub(super) struct Measure {
     pub work: f32,
     pub interval: f32,
     pub gain: f32,
+    /// Seconds of an empty message to everybody right behind the step; 0 where none was asked for.
+    pub echo: f32,
 }
 
 /// What rank 0 wants of the next step.
@@ -17,11 +19,11 @@ pub(super) struct Measure {
 pub(super) struct Order {
     /// The choice to go by; the one in force, if nothing changes.
     pub choice: Choice,
-    /// Whether the network is to be probed before.
-    pub probe: bool,
+    /// Whether an empty message is to follow it, to tell the latency.
+    pub echo: bool,
 }
 
-const MEASURES: usize = 5;
+const MEASURES: usize = 6;
 /// Ways in one word: six bits each, in a whole number that an `f32` holds exactly.
 const PACKED: usize = 4;
 const BITS: usize = 6;
@@ -36,11 +38,13 @@ pub(super) fn words(buckets: usize) -> usize {
 
 /// This rank's note for so many buckets. Only rank 0's order counts; the others leave room for it.
 pub(super) fn write(measure: Measure, order: &Order, buckets: usize, note: &mut Vec<f32>) {
-    let Measure { sum, spread, work, interval, gain } = measure;
+    let Measure { sum, spread, work, interval, gain, echo } = measure;
     note.clear();
     // A value that is no number would be taken for a rank that can't take part.
-    note.extend([sum, spread, work, interval, gain].map(|value| if value.is_finite() { value } else { 0.0 }));
-    note.extend([order.choice.number as f32, order.choice.density as f32, f32::from(u8::from(order.probe))]);
+    note.extend(
+        [sum, spread, work, interval, gain, echo].map(|value| if value.is_finite() { value } else { 0.0 }),
+    );
+    note.extend([order.choice.number as f32, order.choice.density as f32, f32::from(u8::from(order.echo))]);
     let packed =
         order.choice.ways.chunks(PACKED).map(|ways| {
             ways.iter().enumerate().map(|(place, way)| way << (BITS * place)).sum::<usize>() as f32
@@ -51,13 +55,13 @@ pub(super) fn write(measure: Measure, order: &Order, buckets: usize, note: &mut 
 
 /// What one rank's words say of its measurements.
 pub(super) fn measure(note: &[f32]) -> Measure {
-    let [sum, spread, work, interval, gain] = [0, 1, 2, 3, 4].map(|place| note[place]);
-    Measure { sum, spread, work, interval, gain }
+    let [sum, spread, work, interval, gain, echo] = [0, 1, 2, 3, 4, 5].map(|place| note[place]);
+    Measure { sum, spread, work, interval, gain, echo }
 }
 
 /// What rank 0's words order for so many buckets, each of which can take so many ways; what is wrong, if it can't be.
 pub(super) fn order(note: &[f32], buckets: usize, ways: usize) -> Result<Order, String> {
-    let [number, density, probe] = [0, 1, 2].map(|place| note[MEASURES + place]);
+    let [number, density, echo] = [0, 1, 2].map(|place| note[MEASURES + place]);
     if !(0.0..=16_777_216.0).contains(&number) || !(density > 0.0 && density <= 1.0) {
         return Err(format!("it orders choice {number} at a density of {density}"));
     }
@@ -71,7 +75,7 @@ pub(super) fn order(note: &[f32], buckets: usize, ways: usize) -> Result<Order, 
         chosen.push(way);
     }
     let choice = Choice { number: number as u32, ways: chosen, density: f64::from(density) };
-    Ok(Order { choice, probe: probe == 1.0 })
+    Ok(Order { choice, echo: echo == 1.0 })
 }
 
 #[cfg(test)]
@@ -83,8 +87,9 @@ mod tests {
         for buckets in [1, 3, 4, 5, 170] {
             let ways = (0..buckets).map(|bucket| (bucket * 7) % 61).collect();
             let choice = Choice { number: 12_345, ways, density: f64::from(0.0123f32) };
-            let order = Order { choice, probe: buckets % 2 == 0 };
-            let measured = Measure { sum: 0.25, spread: 1e-6, work: 3.0, interval: 9.5, gain: 0.3 };
+            let order = Order { choice, echo: buckets % 2 == 0 };
+            let measured =
+                Measure { sum: 0.25, spread: 1e-6, work: 3.0, interval: 9.5, gain: 0.3, echo: 0.5 };
             let mut note = Vec::new();
             write(measured, &order, buckets, &mut note);
             assert_eq!(note.len(), words(buckets));
@@ -97,7 +102,7 @@ mod tests {
     fn orders_that_can_not_be_are_refused() {
         let choice = Choice { number: 1, ways: vec![9], density: 0.5 };
         let mut note = Vec::new();
-        write(Measure { sum: f32::NAN, ..Measure::default() }, &Order { choice, probe: false }, 1, &mut note);
+        write(Measure { sum: f32::NAN, ..Measure::default() }, &Order { choice, echo: false }, 1, &mut note);
         assert!(note.iter().all(|word| word.is_finite()));
         assert!(order(&note, 1, 10).is_ok());
         assert!(order(&note, 1, 9).unwrap_err().contains("way 9"));
