@@ -32,7 +32,7 @@ mod quick;
 mod tests;
 mod wires;
 
-pub use quick::{Budget, quick};
+pub use quick::{Budget, look, quick};
 
 use super::cost::{Network, Ranks};
 use super::price::{Model, Way, Wire, Workshop};

@@ -44,29 +44,41 @@ const ENOUGH: f64 = 2e-3;
 /// assert!(networks[0].latency > 0.0 && networks[0] == networks[1]);
 /// ```
 pub fn quick(group: &mut dyn Group, budget: Budget) -> Result<Network> {
-    let ranks = Ranks::new(group.size());
+    let (mut gathered, mut message) = (Gathered::default(), Vec::new());
+    look(Ranks::new(group.size()), budget, |bytes, times| {
+        message.resize(bytes, 0);
+        let mut once = || timed(|| group.all_gather(&message, bytes, Algorithm::Tree, &mut gathered));
+        let mut mine = Vec::with_capacity(times);
+        for time in 0..times {
+            if time == 0 && bytes == 0 {
+                // This one also waits for ranks that come late.
+                once()?;
+            }
+            mine.push(once()?);
+        }
+        mean(group, &mine)
+    })
+}
+
+/// What [`quick`] does, whoever measures: `gather` runs a straight all-gather of messages of so many bytes so many
+/// times, after a first one that does not count if they are empty. What it gives are the times, as all ranks know them.
+pub fn look(
+    ranks: Ranks,
+    budget: Budget,
+    mut gather: impl FnMut(usize, usize) -> Result<Vec<f64>>,
+) -> Result<Network> {
     if ranks.count() == 1 {
         return Ok(Network { latency: 0.0, seconds_per_byte: 1e-12 });
     }
-    let mut gathered = Gathered::default();
-    let mut once = |group: &mut dyn Group, message: &[u8]| {
-        timed(|| group.all_gather(message, message.len(), Algorithm::Tree, &mut gathered))
+    let mut least = |bytes: usize, times: usize| -> Result<f64> {
+        Ok(gather(bytes, times)?.into_iter().fold(f64::INFINITY, f64::min))
     };
-    // The first one also waits for ranks that come late.
-    once(group, &[])?;
-    let mut empty = [0.0; 3];
-    for time in &mut empty {
-        *time = once(group, &[])?;
-    }
-    let empty = mean(group, &empty)?.into_iter().fold(f64::INFINITY, f64::min);
+    let empty = least(0, 3)?;
     let enough = (3.0 * empty).max(ENOUGH);
     let most = budget.most_bytes.max(1);
     let (mut bytes, mut spent) = (FIRST.min(most), 0.0);
-    let mut message = Vec::new();
     loop {
-        message.resize(bytes, 0);
-        let mine = once(group, &message)?;
-        let time = mean(group, &[mine])?[0];
+        let time = least(bytes, 1)?;
         spent += time;
         let more = time - empty;
         // The next takes this long if bytes are what this one took its time for.

@@ -146,8 +146,13 @@ impl Schedule {
         self.link(Duration::ZERO, step)
     }
 
+    /// All links there are, in order.
+    pub fn links(&self) -> impl Iterator<Item = Link> {
+        self.changes.iter().map(|(_, link)| *link)
+    }
+
     /// The link at a time and in a step.
-    pub(super) fn link(&self, time: Duration, step: u64) -> Link {
+    pub fn link(&self, time: Duration, step: u64) -> Link {
         let holds = |when: &When| match when {
             When::Time(since) => *since <= time,
             When::Step(since) => *since <= step,
