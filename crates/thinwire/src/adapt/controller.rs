@@ -8,7 +8,7 @@
 //! |---|---|
 //! | the first step | wishes for the gains to be measured, if compressing could pay |
 //! | steps by a new way that take another time than the model says | notes by how much; searches again if it matters |
-//! | several steps in a row that take another time than before | the network changed: finds both of its numbers from the times, or wishes to know the latency; searches again, without measuring gains |
+//! | several steps in a row that take another time than before | the network changed: finds both of its numbers from the times, or wishes to know the latency, and the bandwidth where that does not settle it; searches again, without measuring gains |
 //! | a gain that is a tenth off what it was | wishes for the gains to be measured; then searches again |
 //! | a warm-up that has come to another density | finds the fastest ways for that |
 //!
@@ -76,8 +76,10 @@ pub struct Observation {
 pub enum Wish {
     /// Nothing.
     Nothing,
-    /// To know the latency: an empty message behind a step, or a probe.
+    /// To know the latency: an empty message behind a step.
     Probe,
+    /// To know the bandwidth too: a handful of messages behind a step.
+    Look,
     /// That the gains are measured.
     Explore,
     /// That all ranks go by a new choice.
@@ -196,7 +198,11 @@ impl Controller {
             (self.probing, self.answered_late) = (false, 0);
         }
         if let Some(latency) = seen.echo.filter(|_| self.probing) {
-            let network = self.from_echo(seen, latency);
+            let (network, clear) = self.from_echo(seen, latency);
+            if !clear && !self.is_alike(network) {
+                self.answered_late = 0;
+                return Ok(self.wish(Wish::Look));
+            }
             return Ok(self
                 .probed(seen.step, network)?
                 .map_or(Wish::Nothing, |it| Wish::Change(Box::new(it))));
@@ -262,8 +268,10 @@ impl Controller {
         }
     }
 
-    /// The network by an empty message and a step: what the step took beyond its latency, its bytes took.
-    fn from_echo(&self, seen: &Observation, latency: f64) -> Network {
+    /// The network by an empty message and a step: what the step took beyond its latency, its bytes took. And whether
+    /// that is clear: a step of many hops says nothing of its bytes, and neither does one whose way takes another time
+    /// than the model says, for nobody knows whether its hops or its bytes do.
+    fn from_echo(&self, seen: &Observation, latency: f64) -> (Network, bool) {
         let Shown { sum, spread } = self.shown(seen);
         let (load, seconds) = (sum.0 + spread.0, sum.1 + spread.1);
         let rest = seconds - load.hops * latency;
@@ -274,7 +282,9 @@ impl Controller {
             true => self.network.seconds_per_byte.min(little / load.bytes),
             false => self.network.seconds_per_byte,
         };
-        Network { latency, seconds_per_byte }
+        let as_priced = (seen.sum + seen.spread) / seconds;
+        let clear = rest > 0.5 * seconds && (0.8..1.25).contains(&as_priced);
+        (Network { latency, seconds_per_byte }, clear)
     }
 
     /// Whether steps take about the same time on this network as on the one that is known.
@@ -319,7 +329,7 @@ impl Controller {
     }
 
     fn wish(&mut self, wish: Wish) -> Wish {
-        self.probing |= wish == Wish::Probe;
+        self.probing |= matches!(wish, Wish::Probe | Wish::Look);
         self.exploring |= wish == Wish::Explore;
         wish
     }
@@ -590,6 +600,10 @@ mod tests {
             match self.controller.observe(&seen).unwrap() {
                 Wish::Nothing => {}
                 Wish::Probe => (self.probes, self.listening) = (self.probes + 1, true),
+                Wish::Look => {
+                    let decision = self.controller.probed(self.step, self.network).unwrap();
+                    self.decisions.extend(decision);
+                }
                 Wish::Explore => (self.explorations, self.exploring) = (self.explorations + 1, EXPLORATION),
                 Wish::Change(decision) => self.decisions.push(*decision),
             }

@@ -102,6 +102,26 @@ fn separate(steps: &[Shown], before: Network) -> Option<Network> {
     sane.then_some(Network { latency, seconds_per_byte })
 }
 
+/// The seconds of a step's sums and spreads from those of each rank, which include waiting for the others.
+///
+/// The last rank to come finds the messages of the others on their way or there, by as much time as the last but one has
+/// to wait for it. So both together have waited for nobody. Who came last is who was through with all of it in the
+/// least time: sums and spreads are not looked at one by one, because ranks that are early out of a tree, as its root
+/// is, wait in the next for those that are late.
+pub fn of_the_last_two(ranks: impl Iterator<Item = [f64; 2]>) -> [f64; 2] {
+    let all = |[sum, spread]: [f64; 2]| sum + spread;
+    let never = [f64::INFINITY; 2];
+    let (mut least, mut second) = (never, never);
+    for seconds in ranks {
+        if all(seconds) < all(least) {
+            (least, second) = (seconds, least);
+        } else if all(seconds) < all(second) {
+            second = seconds;
+        }
+    }
+    if second == never { least } else { [0, 1].map(|what| 0.5 * (least[what] + second[what])) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

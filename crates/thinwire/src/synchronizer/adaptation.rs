@@ -5,9 +5,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::note::{self, MOST_WAYS, Measure, Order};
+use super::note::{self, Ask, MOST_WAYS, Measure, Order};
 use crate::adapt::controller::{Controller, Observation, Wish};
+use crate::adapt::cost::Network;
 use crate::adapt::decision::Decision;
+use crate::adapt::estimate::of_the_last_two;
 use crate::adapt::gain::Shadow;
 use crate::adapt::price::Way;
 use crate::adapt::probe::{Budget, quick};
@@ -17,6 +19,9 @@ use crate::kernels::{Kernels, List};
 use crate::memory::{Progress, Warmup};
 use crate::pipeline::Recipe;
 use crate::{Error, Result, method};
+
+/// The largest message that is sent to tell the bandwidth while training.
+const MOST_ASKED: usize = 1 << 20;
 
 /// One rank's part in an automatic method.
 #[derive(Debug)]
@@ -44,6 +49,8 @@ pub(super) struct Adaptation<K: Kernels> {
     time: Duration,
     /// Seconds of the empty message behind this step.
     echo: f32,
+    /// What messages behind this step found.
+    found: Option<Network>,
 }
 
 impl<K: Kernels> Adaptation<K> {
@@ -89,6 +96,7 @@ impl<K: Kernels> Adaptation<K> {
             decisions: Vec::new(),
             time: Duration::ZERO,
             echo: 0.0,
+            found: None,
         }))
     }
 
@@ -103,7 +111,7 @@ impl<K: Kernels> Adaptation<K> {
                 true => controller.relayout(progress.step, &self.lengths),
                 false => controller.start(progress.step, density),
             };
-            self.next = Order { choice: controller.choice().clone(), echo: false };
+            self.next = Order { choice: controller.choice().clone(), ask: Ask::Nothing };
             record(&mut self.decisions, decision);
             note::write(Measure::default(), &self.next, self.lengths.len(), &mut words);
         }
@@ -136,9 +144,10 @@ impl<K: Kernels> Adaptation<K> {
         let begun = Instant::now();
         self.time = Duration::ZERO;
         self.sample.clear();
-        self.echo = 0.0;
+        (self.echo, self.found) = (0.0, None);
         let before = std::mem::take(&mut self.in_force);
-        self.in_force = self.ordered.take().unwrap_or(Order { echo: false, choice: before.choice.clone() });
+        self.in_force =
+            self.ordered.take().unwrap_or(Order { ask: Ask::Nothing, choice: before.choice.clone() });
         if anew || self.in_force.choice != before.choice {
             self.assign(kernels, lanes)?;
         }
@@ -174,16 +183,22 @@ impl<K: Kernels> Adaptation<K> {
         self.warmup.density(self.in_force.choice.density, progress)
     }
 
-    /// All buckets have travelled: an empty message to everybody tells the latency, if that was ordered. The exchanges
-    /// before have brought the ranks together.
+    /// All buckets have travelled: an empty message to everybody tells the latency, a handful of them the bandwidth too,
+    /// if that was ordered. The exchanges before have brought the ranks together.
     pub fn listen(&mut self, group: &mut dyn Group) -> Result<()> {
-        if self.in_force.echo {
-            let begun = Instant::now();
-            group.barrier()?;
-            let taken = begun.elapsed();
-            self.echo = taken.as_secs_f32();
-            self.time += taken;
+        let begun = Instant::now();
+        match self.in_force.ask {
+            Ask::Nothing => return Ok(()),
+            Ask::Latency => {
+                group.barrier()?;
+                self.echo = begun.elapsed().as_secs_f32();
+            }
+            Ask::Both => {
+                let budget = Budget { most_bytes: MOST_ASKED, ..Budget::default() };
+                self.found = Some(quick(group, budget)?);
+            }
         }
+        self.time += begun.elapsed();
         Ok(())
     }
 
@@ -222,17 +237,16 @@ impl<K: Kernels> Adaptation<K> {
         if self.controller.is_some() && number > 0 {
             let measures: Vec<Measure> = notes.chunks(words).map(note::measure).collect();
             let count = measures.len() as f64;
-            let sums = measures.iter().map(|measure| f64::from(measure.sum));
-            let echo = measures.iter().map(|measure| f64::from(measure.echo)).fold(f64::INFINITY, f64::min);
-            let spreads = measures.iter().map(|measure| f64::from(measure.spread));
+            let [sum, spread] = of_the_last_two(measures.iter().map(|it| [it.sum, it.spread].map(f64::from)));
+            // Ranks leave a tree one after the other: the last to come finds all messages there.
+            let [echo, _] = of_the_last_two(measures.iter().map(|it| [it.echo.into(), 0.0]));
             let mean =
                 |of: fn(&Measure) -> f32| measures.iter().map(|m| f64::from(of(m))).sum::<f64>() / count;
             let seen = Observation {
                 step: progress.step,
                 number,
-                // The last rank to come to a sum waits for nobody.
-                sum: sums.fold(f64::INFINITY, f64::min),
-                spread: of_the_last_two(spreads),
+                sum,
+                spread,
                 work: mean(|measure| measure.work),
                 interval: mean(|measure| measure.interval),
                 gain: mean(|measure| measure.gain),
@@ -242,6 +256,7 @@ impl<K: Kernels> Adaptation<K> {
             };
             self.observe(&seen)?;
         }
+        self.learn_network(progress.step)?;
         self.explore(progress.step)?;
         let density = self.density(progress);
         self.measured_by = (self.number(), density, density > self.in_force.choice.density);
@@ -266,11 +281,27 @@ impl<K: Kernels> Adaptation<K> {
     fn observe(&mut self, seen: &Observation) -> Result<()> {
         let Some(controller) = &mut self.controller else { return Ok(()) };
         let wish = controller.observe(seen)?;
-        self.next = Order { choice: controller.choice().clone(), echo: wish == Wish::Probe };
+        let ask = match wish {
+            Wish::Probe => Ask::Latency,
+            Wish::Look => Ask::Both,
+            _ => Ask::Nothing,
+        };
+        self.next = Order { choice: controller.choice().clone(), ask };
         match wish {
-            Wish::Nothing | Wish::Probe => {}
+            Wish::Nothing | Wish::Probe | Wish::Look => {}
             Wish::Explore => self.shadow = Some(Shadow::new(&self.lengths)),
             Wish::Change(decision) => record(&mut self.decisions, *decision),
+        }
+        Ok(())
+    }
+
+    fn learn_network(&mut self, step: u64) -> Result<()> {
+        let (Some(network), Some(controller)) = (self.found.take(), &mut self.controller) else {
+            return Ok(());
+        };
+        if let Some(decision) = controller.probed(step, network)? {
+            self.next.choice = controller.choice().clone();
+            record(&mut self.decisions, decision);
         }
         Ok(())
     }
@@ -305,22 +336,6 @@ impl<K: Kernels> Adaptation<K> {
     pub fn time(&self) -> Duration {
         self.time
     }
-}
-
-/// The seconds of a gather from those of each rank, which include waiting for the others.
-///
-/// The last rank to come finds the messages of the others on their way or there, by as much time as the last but one has
-/// to wait for it. So both together have waited for nobody.
-fn of_the_last_two(seconds: impl Iterator<Item = f64>) -> f64 {
-    let (mut least, mut second) = (f64::INFINITY, f64::INFINITY);
-    for seconds in seconds {
-        if seconds < least {
-            (least, second) = (seconds, least);
-        } else {
-            second = second.min(seconds);
-        }
-    }
-    if second.is_finite() { 0.5 * (least + second) } else { least }
 }
 
 fn record(decisions: &mut Vec<Decision>, decision: Decision) {

@@ -19,8 +19,19 @@ pub(super) struct Measure {
 pub(super) struct Order {
     /// The choice to go by; the one in force, if nothing changes.
     pub choice: Choice,
-    /// Whether an empty message is to follow it, to tell the latency.
-    pub echo: bool,
+    /// What is to be asked of the network behind it.
+    pub ask: Ask,
+}
+
+/// What is asked of the network.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) enum Ask {
+    #[default]
+    Nothing,
+    /// An empty message, to tell the latency.
+    Latency,
+    /// A handful of messages, to tell the bandwidth too.
+    Both,
 }
 
 const MEASURES: usize = 6;
@@ -44,7 +55,7 @@ pub(super) fn write(measure: Measure, order: &Order, buckets: usize, note: &mut 
     note.extend(
         [sum, spread, work, interval, gain, echo].map(|value| if value.is_finite() { value } else { 0.0 }),
     );
-    note.extend([order.choice.number as f32, order.choice.density as f32, f32::from(u8::from(order.echo))]);
+    note.extend([order.choice.number as f32, order.choice.density as f32, f32::from(order.ask as u8)]);
     let packed =
         order.choice.ways.chunks(PACKED).map(|ways| {
             ways.iter().enumerate().map(|(place, way)| way << (BITS * place)).sum::<usize>() as f32
@@ -61,7 +72,7 @@ pub(super) fn measure(note: &[f32]) -> Measure {
 
 /// What rank 0's words order for so many buckets, each of which can take so many ways; what is wrong, if it can't be.
 pub(super) fn order(note: &[f32], buckets: usize, ways: usize) -> Result<Order, String> {
-    let [number, density, echo] = [0, 1, 2].map(|place| note[MEASURES + place]);
+    let [number, density, ask] = [0, 1, 2].map(|place| note[MEASURES + place]);
     if !(0.0..=16_777_216.0).contains(&number) || !(density > 0.0 && density <= 1.0) {
         return Err(format!("it orders choice {number} at a density of {density}"));
     }
@@ -75,7 +86,12 @@ pub(super) fn order(note: &[f32], buckets: usize, ways: usize) -> Result<Order, 
         chosen.push(way);
     }
     let choice = Choice { number: number as u32, ways: chosen, density: f64::from(density) };
-    Ok(Order { choice, echo: echo == 1.0 })
+    let ask = match ask {
+        1.0 => Ask::Latency,
+        2.0 => Ask::Both,
+        _ => Ask::Nothing,
+    };
+    Ok(Order { choice, ask })
 }
 
 #[cfg(test)]
@@ -87,7 +103,8 @@ mod tests {
         for buckets in [1, 3, 4, 5, 170] {
             let ways = (0..buckets).map(|bucket| (bucket * 7) % 61).collect();
             let choice = Choice { number: 12_345, ways, density: f64::from(0.0123f32) };
-            let order = Order { choice, echo: buckets % 2 == 0 };
+            let ask = [Ask::Nothing, Ask::Latency, Ask::Both][buckets % 3];
+            let order = Order { choice, ask };
             let measured =
                 Measure { sum: 0.25, spread: 1e-6, work: 3.0, interval: 9.5, gain: 0.3, echo: 0.5 };
             let mut note = Vec::new();
@@ -102,7 +119,12 @@ mod tests {
     fn orders_that_can_not_be_are_refused() {
         let choice = Choice { number: 1, ways: vec![9], density: 0.5 };
         let mut note = Vec::new();
-        write(Measure { sum: f32::NAN, ..Measure::default() }, &Order { choice, echo: false }, 1, &mut note);
+        write(
+            Measure { sum: f32::NAN, ..Measure::default() },
+            &Order { choice, ask: Ask::Nothing },
+            1,
+            &mut note,
+        );
         assert!(note.iter().all(|word| word.is_finite()));
         assert!(order(&note, 1, 10).is_ok());
         assert!(order(&note, 1, 9).unwrap_err().contains("way 9"));
