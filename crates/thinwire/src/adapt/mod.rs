@@ -11,6 +11,7 @@
 //! | [`solve`] | which way and which density, for what is known |
 //! | [`controller`] | when to measure, when to decide |
 //! | [`decision`] | what was decided, and why |
+//! | [`simulate`] | a training that does not happen: workers, links and the real controller in simulated time |
 //! | [`Limits`] | what a user allows |
 
 pub mod controller;
@@ -22,6 +23,7 @@ mod limits;
 pub mod price;
 pub mod probe;
 pub mod search;
+pub mod simulate;
 pub mod solve;
 
 pub use limits::{Limits, Pick, Solver};
