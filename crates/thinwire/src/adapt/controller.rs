@@ -38,8 +38,12 @@ const ALIKE_DENSITY: f64 = 1.25;
 /// How far a way may be from the model before the network is doubted.
 const DOUBT: f64 = 1.6;
 
-/// A part of a step that nobody would notice.
-const UNNOTICED: f64 = 0.02;
+/// A part of a step that is not worth a change: what compressing has to save at least.
+const UNNOTICED: f64 = MARGIN;
+/// Each change makes the next one harder for so many steps, up to this factor: where times vary by themselves, as on
+/// machines with more ranks than cores, one choice after the other would look better than it is.
+const RESTLESS: u64 = 100;
+const MOST_RESTLESS: f64 = 1.5;
 /// Networks on which steps take times that differ by less than this factor are alike.
 const ALIKE_NETWORK: f64 = 1.2;
 /// For how many steps a probe is believed that found nothing new: at first, and at most.
@@ -116,6 +120,8 @@ pub struct Controller {
     doubts: u64,
     certain_until: u64,
     priced_density: f64,
+    /// The steps after which a choice was made.
+    changed_at: Vec<u64>,
 }
 
 impl Controller {
@@ -148,6 +154,7 @@ impl Controller {
             probed_for: 0,
             doubts: FEWEST_DOUBTS,
             certain_until: 0,
+            changed_at: Vec::new(),
         })
     }
 
@@ -214,7 +221,8 @@ impl Controller {
         } else if !self.probing {
             let shown = self.shown(seen);
             // What nobody would notice in a whole step is no change.
-            let noticed = (sync - priced.sync()).abs() > UNNOTICED * (self.compute() + priced.seconds());
+            let whole = self.compute() + priced.seconds();
+            let noticed = (sync - priced.sync()).abs() > UNNOTICED * self.restlessness(seen.step) * whole;
             let shown = if noticed {
                 shown
             } else {
@@ -275,6 +283,12 @@ impl Controller {
             false => self.network.seconds_per_byte,
         };
         Network { latency, seconds_per_byte }
+    }
+
+    /// By how much harder than usual a change is, because there were others not long ago.
+    fn restlessness(&self, step: u64) -> f64 {
+        let recent = self.changed_at.iter().filter(|at| **at + RESTLESS > step).count();
+        MOST_RESTLESS.powi(recent.saturating_sub(1).min(4) as i32)
     }
 
     /// Whether steps take about the same time on this network as on the one that is known.
@@ -458,15 +472,20 @@ impl Controller {
         let problem = self.problem();
         let now = problem.seconds_of(&self.choice.ways, self.choice.density);
         let compresses = |ways: &[usize]| ways.iter().any(|way| !self.ways[*way].is_dense());
+        let calm = self.restlessness(step);
         let worth_it = match (compresses(&self.choice.ways), compresses(&solution.ways)) {
             // The margin is crossed one way at its full height and the other way at half of it.
-            (false, true) => true,
+            (false, true) => {
+                solution.dense_seconds - solution.seconds
+                    > calm * MARGIN * (problem.compute + solution.dense_seconds)
+                    || solution.dense_seconds.is_infinite()
+            }
             (true, false) => {
                 solution.dense_seconds - now < 0.5 * MARGIN * (problem.compute + solution.dense_seconds)
             }
             (compressed, _) => {
                 let other_density = (solution.density / self.choice.density).ln().abs() > ALIKE_DENSITY.ln();
-                let other_time = (now - solution.seconds).abs() > ALIKE * (problem.compute + now);
+                let other_time = (now - solution.seconds).abs() > calm * ALIKE * (problem.compute + now);
                 // Densities that are nearly alike may still be far apart in time.
                 let far_apart = (now - solution.seconds).abs() > 2.0 * ALIKE * (problem.compute + now);
                 solution.ways != self.choice.ways && other_time || compressed && (other_density || far_apart)
@@ -483,6 +502,8 @@ impl Controller {
                 ways: solution.ways.clone(),
                 density: solution.density,
             };
+            self.changed_at.retain(|at| *at + RESTLESS > step);
+            self.changed_at.push(step);
             self.learn_anew();
             (self.since, self.usual_gain) = (0, None);
             self.gain.clear();
