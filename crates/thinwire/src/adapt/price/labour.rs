@@ -62,9 +62,15 @@ impl Workshop {
         self.known.insert(method.to_owned(), labour);
     }
 
-    /// All methods that are known, and what each costs.
+    /// Notes what a method costs by one of its ways. Where ranks share cores, that depends on who waits for whom.
+    pub fn set_way(&mut self, way: &Way, labour: Labour) {
+        self.known.insert(way.to_string(), labour);
+    }
+
+    /// All methods that are known, and what each costs whatever its way.
     pub fn methods(&self) -> impl Iterator<Item = (&str, Labour)> {
-        self.known.iter().map(|(method, labour)| (method.as_str(), *labour))
+        let methods = self.known.iter().filter(|(name, _)| !name.contains(", "));
+        methods.map(|(method, labour)| (method.as_str(), *labour))
     }
 
     /// What a method costs: as it is written, or else as the method of this name with other parameters.
@@ -77,17 +83,29 @@ impl Workshop {
             .unwrap_or(Labour { element: 1e-9, ..Labour::default() })
     }
 
+    /// What a way costs: as it was measured, or else as its method does.
+    pub fn labour_by(&self, way: &Way) -> Labour {
+        let named = || {
+            let name = split_spec(&way.method).0;
+            self.known
+                .get(&format!("{name}, {}", way.algorithms()))
+                .filter(|_| name == way.method || !self.known.contains_key(&way.method))
+        };
+        self.known.get(&way.to_string()).or_else(named).copied().unwrap_or_else(|| self.labour(&way.method))
+    }
+
     /// The seconds a rank works on a bucket.
     pub fn seconds(&self, way: &Way, ranks: usize, elements: f64, density: f64) -> f64 {
         let kept = way.kept(elements, density);
         let received = if way.is_gathered() { kept * ranks as f64 } else { kept };
-        self.labour(&way.method).seconds(elements, kept, received)
+        self.labour_by(way).seconds(elements, kept, received)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::group::Algorithm::{Ring, Tree};
 
     #[test]
     fn a_method_with_parameters_costs_what_the_method_costs_until_it_is_measured() {
@@ -98,6 +116,21 @@ mod tests {
         assert_eq!(workshop.labour("topk:values=f16"), other);
         assert_ne!(workshop.labour("topk"), other);
         assert!(workshop.labour("nobody-knows").element > 0.0);
+    }
+
+    #[test]
+    fn a_way_costs_what_its_method_costs_until_it_is_measured() {
+        let mut workshop = Workshop::default();
+        let (ring, straight) = (Way::by("topk:density=0.5", Ring).unwrap(), Way::by("topk", Tree).unwrap());
+        assert_eq!(workshop.labour_by(&ring), workshop.labour("topk"));
+        let labour = Labour { element: 1.0, kept: 2.0, received: 3.0 };
+        workshop.set_way(&Way::by("topk", Ring).unwrap(), labour);
+        assert_eq!(workshop.labour_by(&ring), labour);
+        assert_eq!(workshop.labour_by(&straight), workshop.labour("topk"));
+        // What is known of the method with these parameters is nearer than a way of it with others.
+        workshop.set("topk:density=0.5", Labour::default());
+        assert_eq!(workshop.labour_by(&ring), Labour::default());
+        assert!(workshop.methods().all(|(method, _)| !method.contains("ring")));
     }
 
     #[test]
