@@ -62,10 +62,8 @@ pub fn quick(group: &mut dyn Group, budget: Budget) -> Result<Network> {
     let enough = (3.0 * empty).max(ENOUGH);
     let most = budget.most_bytes.max(1);
     let (mut bytes, mut spent) = (FIRST.min(most), 0.0);
-    let mut message = Vec::new();
     loop {
-        message.resize(bytes, 0);
-        let mine = once(group, &message)?;
+        let mine = once(group, &vec![0; bytes])?;
         let time = mean(group, &[mine])?[0];
         spent += time;
         let more = time - empty;
