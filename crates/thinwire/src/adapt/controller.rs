@@ -1,7 +1,7 @@
 //! The controller: what has been measured goes in, decisions come out.
 //!
-//! It does nothing else: it asks nobody, sends nothing and reads no clock, so that a training and a simulation run the
-//! very same one. One rank has it; what it chooses travels to all others with what travels anyway, and all of them
+//! It does nothing else: it asks nobody, sends nothing and reads no clock, so that what drives it may be a training or
+//! a test. One rank has it; what it chooses travels to all others with what travels anyway, and all of them
 //! change in the same step.
 //!
 //! | what it sees | what it does |
