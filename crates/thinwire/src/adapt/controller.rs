@@ -203,7 +203,7 @@ impl Controller {
             (self.probing, self.answered_late) = (false, 0);
         }
         if let Some(latency) = seen.echo.filter(|_| self.probing) {
-            let network = self.from_echo(seen, latency);
+            let network = self.network_by_echo(seen, latency);
             return Ok(self
                 .probed(seen.step, network)?
                 .map_or(Wish::Nothing, |it| Wish::Change(Box::new(it))));
@@ -271,7 +271,7 @@ impl Controller {
     }
 
     /// The network by an empty message and a step: what the step took beyond its latency, its bytes took.
-    fn from_echo(&self, seen: &Observation, latency: f64) -> Network {
+    fn network_by_echo(&self, seen: &Observation, latency: f64) -> Network {
         let Shown { sum, spread } = self.shown(seen);
         let (load, seconds) = (sum.0 + spread.0, sum.1 + spread.1);
         let rest = seconds - load.hops * latency;
