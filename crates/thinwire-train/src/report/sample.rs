@@ -130,6 +130,7 @@ fn step(method: &str, number: u64, steps: u64, seed: u64, elapsed: &mut f64) -> 
         encode: 0.001,
         exchange: wire,
         settle: 0.002,
+        adapt: 0.0,
         synchronizer: 0.007 + wire,
     };
     *elapsed += times.total;

@@ -1,7 +1,7 @@
 //! The controller: what has been measured goes in, decisions come out.
 //!
-//! It does nothing else: it asks nobody, sends nothing and reads no clock, so that a training and a simulation run the
-//! very same one. One rank has it; what it chooses travels to all others with what travels anyway, and all of them
+//! It does nothing else: it asks nobody, sends nothing and reads no clock, so that what drives it may be a training, a
+//! [simulation](super::simulate) or a test. One rank has it; what it chooses travels to all others with what travels anyway, and all of them
 //! change in the same step.
 //!
 //! | what it sees | what it does |
@@ -38,8 +38,12 @@ const ALIKE_DENSITY: f64 = 1.25;
 /// How far a way may be from the model before the network is doubted.
 const DOUBT: f64 = 1.6;
 
-/// A part of a step that nobody would notice.
-const UNNOTICED: f64 = 0.02;
+/// A part of a step that is not worth a change: what compressing has to save at least.
+const UNNOTICED: f64 = MARGIN;
+/// Each change makes the next one harder for so many steps, up to this factor: where times vary by themselves, as on
+/// machines with more ranks than cores, one choice after the other would look better than it is.
+const RESTLESS: u64 = 100;
+const MOST_RESTLESS: f64 = 1.5;
 /// Networks on which steps take times that differ by less than this factor are alike.
 const ALIKE_NETWORK: f64 = 1.2;
 /// For how many steps a probe is believed that found nothing new: at first, and at most.
@@ -118,6 +122,8 @@ pub struct Controller {
     doubts: u64,
     certain_until: u64,
     priced_density: f64,
+    /// The steps after which a choice was made.
+    changed_at: Vec<u64>,
 }
 
 impl Controller {
@@ -150,6 +156,7 @@ impl Controller {
             probed_for: 0,
             doubts: FEWEST_DOUBTS,
             certain_until: 0,
+            changed_at: Vec::new(),
         })
     }
 
@@ -198,7 +205,7 @@ impl Controller {
             (self.probing, self.answered_late) = (false, 0);
         }
         if let Some(latency) = seen.echo.filter(|_| self.probing) {
-            let (network, clear) = self.from_echo(seen, latency);
+            let (network, clear) = self.network_by_echo(seen, latency);
             if !clear && !self.is_alike(network) {
                 self.answered_late = 0;
                 return Ok(self.wish(Wish::Look));
@@ -220,7 +227,8 @@ impl Controller {
         } else if !self.probing {
             let shown = self.shown(seen);
             // What nobody would notice in a whole step is no change.
-            let noticed = (sync - priced.sync()).abs() > UNNOTICED * (self.compute() + priced.seconds());
+            let whole = self.compute() + priced.seconds();
+            let noticed = (sync - priced.sync()).abs() > UNNOTICED * self.restlessness(seen.step) * whole;
             let shown = if noticed {
                 shown
             } else {
@@ -271,7 +279,7 @@ impl Controller {
     /// The network by an empty message and a step: what the step took beyond its latency, its bytes took. And whether
     /// that is clear: a step of many hops says nothing of its bytes, and neither does one whose way takes another time
     /// than the model says, for nobody knows whether its hops or its bytes do.
-    fn from_echo(&self, seen: &Observation, latency: f64) -> (Network, bool) {
+    fn network_by_echo(&self, seen: &Observation, latency: f64) -> (Network, bool) {
         let Shown { sum, spread } = self.shown(seen);
         let (load, seconds) = (sum.0 + spread.0, sum.1 + spread.1);
         let rest = seconds - load.hops * latency;
@@ -285,6 +293,12 @@ impl Controller {
         let as_priced = (seen.sum + seen.spread) / seconds;
         let clear = rest > 0.5 * seconds && (0.8..1.25).contains(&as_priced);
         (Network { latency, seconds_per_byte }, clear)
+    }
+
+    /// By how much harder than usual a change is, because there were others not long ago.
+    fn restlessness(&self, step: u64) -> f64 {
+        let recent = self.changed_at.iter().filter(|at| **at + RESTLESS > step).count();
+        MOST_RESTLESS.powi(recent.saturating_sub(1).min(4) as i32)
     }
 
     /// Whether steps take about the same time on this network as on the one that is known.
@@ -468,15 +482,20 @@ impl Controller {
         let problem = self.problem();
         let now = problem.seconds_of(&self.choice.ways, self.choice.density);
         let compresses = |ways: &[usize]| ways.iter().any(|way| !self.ways[*way].is_dense());
+        let calm = self.restlessness(step);
         let worth_it = match (compresses(&self.choice.ways), compresses(&solution.ways)) {
             // The margin is crossed one way at its full height and the other way at half of it.
-            (false, true) => true,
+            (false, true) => {
+                solution.dense_seconds - solution.seconds
+                    > calm * MARGIN * (problem.compute + solution.dense_seconds)
+                    || solution.dense_seconds.is_infinite()
+            }
             (true, false) => {
                 solution.dense_seconds - now < 0.5 * MARGIN * (problem.compute + solution.dense_seconds)
             }
             (compressed, _) => {
                 let other_density = (solution.density / self.choice.density).ln().abs() > ALIKE_DENSITY.ln();
-                let other_time = (now - solution.seconds).abs() > ALIKE * (problem.compute + now);
+                let other_time = (now - solution.seconds).abs() > calm * ALIKE * (problem.compute + now);
                 // Densities that are nearly alike may still be far apart in time.
                 let far_apart = (now - solution.seconds).abs() > 2.0 * ALIKE * (problem.compute + now);
                 solution.ways != self.choice.ways && other_time || compressed && (other_density || far_apart)
@@ -493,6 +512,8 @@ impl Controller {
                 ways: solution.ways.clone(),
                 density: solution.density,
             };
+            self.changed_at.retain(|at| *at + RESTLESS > step);
+            self.changed_at.push(step);
             self.learn_anew();
             (self.since, self.usual_gain) = (0, None);
             self.gain.clear();

@@ -73,7 +73,8 @@ pub(super) fn measure(note: &[f32]) -> Measure {
 /// What rank 0's words order for so many buckets, each of which can take so many ways; what is wrong, if it can't be.
 pub(super) fn order(note: &[f32], buckets: usize, ways: usize) -> Result<Order, String> {
     let [number, density, ask] = [0, 1, 2].map(|place| note[MEASURES + place]);
-    if !(0.0..=16_777_216.0).contains(&number) || !(density > 0.0 && density <= 1.0) {
+    let sane = (0.0..=16_777_216.0).contains(&number) && density > 0.0 && density <= 1.0;
+    if !sane {
         return Err(format!("it orders choice {number} at a density of {density}"));
     }
     let mut chosen = Vec::with_capacity(buckets);

@@ -30,11 +30,9 @@ impl Prophet {
     /// The seconds of a step of all buckets.
     pub fn seconds(&self, method: &str, layout: &Layout) -> Result<f64> {
         let density = thinwire::method::parse(method)?.density;
-        let ways = Way::all(method)?;
-        // The option is for sums, broadcasts and gathers alike; where a way has only one of them, that one counts.
-        let both = ways.iter().find(|way| way.sum == self.algorithm && way.spread == self.algorithm);
-        let way = both.or_else(|| ways.iter().find(|way| way.sum == self.algorithm)).unwrap_or(&ways[0]);
-        let price = |bucket: &thinwire::Bucket| self.model.price(way, bucket.len() as f64, density).seconds();
+        let way = Way::by(method, self.algorithm)?;
+        let price =
+            |bucket: &thinwire::Bucket| self.model.price(&way, bucket.len() as f64, density).seconds();
         Ok(layout.buckets().iter().map(price).sum())
     }
 }

@@ -64,6 +64,25 @@ impl Way {
         Ok(algorithms.iter().map(way).collect())
     }
 
+    /// The way a method takes where all its collectives have one algorithm, as
+    /// [`Options::algorithm`](crate::synchronizer::Options::algorithm) says.
+    ///
+    /// ```
+    /// use thinwire::adapt::price::Way;
+    /// use thinwire::group::Algorithm;
+    ///
+    /// assert_eq!(Way::by("ar-topk", Algorithm::Ring)?.to_string(), "ar-topk, chain + ring");
+    /// assert_eq!(Way::by("dense", Algorithm::Ring)?.to_string(), "dense, ring");
+    /// # Ok::<(), thinwire::Error>(())
+    /// ```
+    pub fn by(spec: &str, how: Algorithm) -> Result<Way> {
+        let mut ways = Way::all(spec)?;
+        let both = ways.iter().position(|way| way.sum == how && way.spread == how);
+        // What ranks say about a dense sum goes straight, whatever the sum does.
+        let place = both.or_else(|| ways.iter().position(|way| way.sum == how)).unwrap_or(0);
+        Ok(ways.swap_remove(place))
+    }
+
     /// Whether everything is sent, so that there is no density to choose.
     pub fn is_dense(&self) -> bool {
         matches!(self.form, Form::Dense { .. })

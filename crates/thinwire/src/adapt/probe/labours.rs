@@ -6,8 +6,8 @@ use super::Effort;
 use super::agree::{largest, median};
 use super::fit::two_costs;
 use crate::adapt::cost::Ranks;
-use crate::adapt::price::{Labour, Way, Wire};
-use crate::group::{Group, Mark, SharedGroup};
+use crate::adapt::price::{Labour, Way, Wire, Workshop};
+use crate::group::{Algorithm, Group, Mark, SharedGroup};
 use crate::select::mix;
 use crate::synchronizer::Options;
 use crate::{Bucket, Result, Synchronizer};
@@ -20,37 +20,54 @@ const WARM_UP: usize = 3;
 const SECONDS: f64 = 0.1;
 const STEPS: std::ops::RangeInclusive<usize> = 5..=25;
 
+/// There are many steps: each may take only this part of the time of a message.
+const STEP_OF_MESSAGE: f64 = 0.25;
+
 /// Fewer elements than this would measure the calls.
 const FEWEST: usize = 1 << 14;
 
-/// What one method costs a rank.
-///
-/// Work is what a whole step takes beyond what its collectives take by themselves. That is more than a rank counts
-/// itself where ranks share cores and wait for each other, and less where bytes travel while somebody still works. How
-/// much of it is for values sent and how much for values received is told by the ranks' own clocks.
+/// Notes what one method costs a rank, by either algorithm, and in the mean.
 pub(super) fn measure(
     group: &SharedGroup,
     method: &str,
     wire: &Wire,
     effort: &Effort,
+    workshop: &mut Workshop,
     progress: &mut dyn FnMut(&str),
-) -> Result<Labour> {
-    let ways = Way::all(method)?;
-    let way = &ways[ways.len() - 1];
+) -> Result<()> {
+    let mut mean = Labour::default();
+    for how in [Algorithm::Ring, Algorithm::Tree] {
+        let way = Way::by(method, how)?;
+        progress(&way.to_string());
+        let labour = by(group, &way, wire, effort)?;
+        workshop.set_way(&way, labour);
+        mean.element += labour.element / 2.0;
+        mean.kept += labour.kept / 2.0;
+        mean.received += labour.received / 2.0;
+    }
+    workshop.set(method, mean);
+    Ok(())
+}
+
+/// What a method costs by one of its ways.
+///
+/// Work is what a whole step takes beyond what its collectives take by themselves. That is more than a rank counts
+/// itself where ranks share cores and wait for each other, and less where bytes travel while somebody still works. How
+/// much of it is for values sent and how much for values received is told by the ranks' own clocks.
+fn by(group: &SharedGroup, way: &Way, wire: &Wire, effort: &Effort) -> Result<Labour> {
     let ranks = Ranks::new(group.size());
     let densities = if way.is_dense() { &[1.0][..] } else { &DENSITIES };
     let (mut before, mut after, mut whole) = (Vec::new(), Vec::new(), Vec::new());
     for &density in densities {
-        progress(&format!("{method} at {density}"));
         let on_the_wire = |elements: usize| -> f64 {
             way.legs(elements as f64, density).into_iter().map(|leg| wire.seconds(ranks, leg)).sum()
         };
         let mut elements = effort.elements;
-        while elements > FEWEST && on_the_wire(elements) > effort.seconds {
+        while elements > FEWEST && on_the_wire(elements) > STEP_OF_MESSAGE * effort.seconds {
             elements /= 2;
         }
         let wire = on_the_wire(elements);
-        let work = steps(group, method, way, elements, density, wire)?;
+        let work = steps(group, way, elements, density, wire)?;
         let (elements, kept) = (elements as f64, way.kept(elements as f64, density));
         before.push(([elements, kept], work.before));
         after.push(([elements, kept], work.after));
@@ -67,7 +84,7 @@ pub(super) fn measure(
         let times = if way.is_gathered() { ranks.count() as f64 } else { 1.0 };
         Labour { element, kept: value * share, received: value * (1.0 - share) / times }
     };
-    tracing::debug!(method, ?before, ?after, ?whole, ?labour);
+    tracing::debug!(way = %way, ?before, ?after, ?whole, ?labour);
     Ok(labour)
 }
 
@@ -82,21 +99,14 @@ struct Work {
 }
 
 /// The slowest rank's times in some steps: the others wait for it.
-fn steps(
-    group: &SharedGroup,
-    method: &str,
-    way: &Way,
-    elements: usize,
-    density: f64,
-    wire: f64,
-) -> Result<Work> {
+fn steps(group: &SharedGroup, way: &Way, elements: usize, density: f64, wire: f64) -> Result<Work> {
     let mut group = group.clone();
     // Two dimensions: vectors are sent dense by some methods.
     let columns = 64.min(elements);
     let bucket = Bucket::new(0, [("probe.weight", vec![elements / columns, columns])])?;
     let elements = bucket.len();
     let options = Options { algorithm: Some(way.sum), check_replicas_every: 0, ..Options::default() };
-    let mut synchronizer = Synchronizer::with_options(group.clone(), method, bucket, options)?;
+    let mut synchronizer = Synchronizer::with_options(group.clone(), &way.method, bucket, options)?;
     synchronizer.set_epoch(f64::INFINITY);
     if !way.is_dense() {
         synchronizer.set_density(Some(density))?;

@@ -103,7 +103,7 @@ pub fn full(group: &SharedGroup, effort: &Effort, progress: &mut dyn FnMut(&str)
     let wire = wires::measure(&mut shared, network, effort.seconds, progress)?;
     let mut workshop = Workshop::default();
     for method in &effort.methods {
-        workshop.set(method, labours::measure(group, method, &wire, effort, progress)?);
+        labours::measure(group, method, &wire, effort, &mut workshop, progress)?;
     }
     Ok(Probe { ranks: shared.size(), network, wire, workshop })
 }

@@ -138,7 +138,7 @@ impl<'a> Clock<'a> {
         for (bucket, (way, elements)) in course.choice.iter().zip(&self.scene.buckets).enumerate() {
             let (way, elements) = (&course.ways[*way], *elements as f64);
             let kept = way.kept(elements, course.density);
-            let labour = self.workshop.labour(&way.method);
+            let labour = self.workshop.labour_by(way);
             let selecting = labour.seconds(elements, kept, 0.0);
             let received = if way.is_gathered() { kept * ranks.count() as f64 } else { kept };
             settling += labour.seconds(0.0, 0.0, received);
