@@ -17,6 +17,7 @@ mod plan;
 mod probe;
 mod ranks;
 mod report;
+mod simulate;
 mod tensors;
 mod train;
 
@@ -40,6 +41,7 @@ const AFTER_HELP: &str = "\
 Example:
   thinwire train
   thinwire plan --model resnet50 --workers 8 --link 1gbit,1ms
+  thinwire simulate --workers 64 --schedule c1
   thinwire methods
   thinwire compress gradient.npy -o gradient.tw --method topk --density 1%
   thinwire inspect gradient.tw
@@ -55,6 +57,7 @@ enum Command {
     Inspect(inspect::Arguments),
     Methods(methods::Arguments),
     Plan(plan::Arguments),
+    Simulate(simulate::Arguments),
     Launch(launch::Arguments),
     Probe(probe::Arguments),
     Bench(bench::Arguments),
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Methods(arguments) => methods::run(arguments),
         Command::Plan(arguments) => plan::run(arguments),
+        Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Launch(arguments) => launch::run(arguments),
         Command::Probe(arguments) => probe::run(&arguments),
         Command::Bench(arguments) => bench::run(arguments),

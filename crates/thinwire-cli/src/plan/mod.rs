@@ -18,7 +18,7 @@ mod plot;
 mod probe;
 mod report;
 mod setting;
-mod size;
+pub mod size;
 
 use std::path::PathBuf;
 use std::time::Duration;
