@@ -84,7 +84,8 @@ fn everything_can_be_handed_to_a_background_thread() {
 
 #[test]
 fn the_specs_cover_every_method() {
-    for method in METHODS {
+    // What auto chooses is one of the others.
+    for method in METHODS.iter().filter(|method| method.name != "auto") {
         assert!(
             SPECS.iter().any(|spec| parse(spec).unwrap().spec.starts_with(method.name)),
             "{}",
