@@ -134,11 +134,16 @@ fn buckets_devices_and_lists_change_what_they_say() {
 fn a_probe_stands_for_network_workers_and_machine() {
     let folder = Folder::new();
     let network = r#"{"latency": 0.001, "seconds_per_byte": 8e-9}"#;
-    let slow = r#"{"latency": 0.001, "seconds_per_byte": 16e-9}"#;
+    let names = ["ring-sum", "tree-sum", "ring-gather", "straight-gather", "chain-cast", "tree-cast"];
+    let found = names.map(|name| {
+        let bytes = if name.ends_with("sum") { "16e-9" } else { "8e-9" };
+        format!(r#"{{"collective": "{name}", "latency": 0.001, "seconds_per_byte": {bytes}, "samples": []}}"#)
+    });
+    let found = found.join(", ");
     let probe = |workshop: &str| {
         format!(
             r#"{{"ranks": 8, "network": {network}, "more": [1, 2],
-                "wire": {{"networks": [{slow}, {slow}, {network}, {network}, {network}, {network}]}},
+                "wire": {{"found": [{found}]}},
                 "workshop": {{"known": {{"topk": {workshop}}}}}}}"#
         )
     };
