@@ -3,6 +3,7 @@
 use anyhow::Result;
 use serde::Serialize;
 use thinwire::method::{METHODS, Method, Parameter};
+use thinwire::pipeline::Exchange;
 
 use crate::output;
 
@@ -28,6 +29,8 @@ struct MethodEntry {
     paper: &'static str,
     summary: &'static str,
     needs_weights: bool,
+    /// Chooses among the others for ranks that train, and so compresses no file by itself.
+    needs_ranks: bool,
     parameters: Vec<ParameterEntry>,
 }
 
@@ -79,6 +82,7 @@ fn entry(method: &Method) -> Result<MethodEntry> {
         paper: method.paper,
         summary: method.summary,
         needs_weights: needs_weights(method)?,
+        needs_ranks: needs_ranks(method)?,
         parameters: parameters(method).map(parameter).collect(),
     })
 }
@@ -87,11 +91,18 @@ fn needs_weights(method: &Method) -> Result<bool> {
     Ok(method.recipe("")?.needs_weights())
 }
 
+fn needs_ranks(method: &Method) -> Result<bool> {
+    Ok(method.recipe("")?.exchange == Exchange::Automatic)
+}
+
 fn describe(method: &Method) -> Result<String> {
     let mut lines = vec![("method", method.name.to_owned()), ("sends", method.summary.to_owned())];
     lines.push(("paper", method.paper.to_owned()));
     if needs_weights(method)? {
         lines.push(("needs", "the weights, with --weights FILE".into()));
+    }
+    if needs_ranks(method)? {
+        lines.push(("needs", "ranks that train: it chooses for them among the others".into()));
     }
     let row = |parameter: &'static Parameter| {
         let default = if parameter.default.is_empty() { "(none)" } else { parameter.default };

@@ -7,12 +7,14 @@ use half::{bf16, f16};
 use safetensors::tensor::{Dtype, SafeTensors};
 use serde_json::Value;
 
+/// The methods that compress by themselves, each with whether it needs the weights.
 fn method_names(folder: &Folder) -> Vec<(String, bool)> {
     let methods = folder.json("methods");
     let entry = |method: &Value| {
         (method["name"].as_str().unwrap().to_owned(), method["needs_weights"].as_bool().unwrap())
     };
-    methods["methods"].as_array().unwrap().iter().map(entry).collect()
+    let alone = |method: &&Value| !method["needs_ranks"].as_bool().unwrap();
+    methods["methods"].as_array().unwrap().iter().filter(alone).map(entry).collect()
 }
 
 #[test]

@@ -177,7 +177,6 @@ pub struct Times {
     /// Decoding and summing; runs beside the backward pass or after it.
     pub settle: f64,
     /// Probing, measuring gains and deciding, with an automatic method.
-    #[serde(default)]
     pub adapt: f64,
     /// The synchronizer's time from its first bucket to its last result.
     pub synchronizer: f64,

@@ -12,9 +12,8 @@ use crate::{Error, Result};
 /// use thinwire::adapt::simulate::Timetable;
 ///
 /// let table = Timetable::c1();
-/// assert_eq!(table.at(0, 1000, 0.0), "25gbit,1ms".parse()?);
-/// assert_eq!(table.at(500, 1000, 0.0), "1gbit,50ms".parse()?);
-/// # Ok::<(), thinwire::Error>(())
+/// assert_eq!(table.at(0, 1000, 0.0).latency, 0.001);
+/// assert_eq!(table.at(500, 1000, 0.0).latency, 0.05);
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timetable {
