@@ -41,7 +41,7 @@ pub struct Decision {
     pub reason: Reason,
     /// The network, as measured.
     pub network: Network,
-    /// Seconds of a step apart from synchronising: forward, backward, optimiser.
+    /// Seconds of a step apart from synchronising: forward, backward, optimiser. 0 before any step.
     pub compute: f64,
     /// The ways that were chosen, and for how many buckets.
     pub ways: Vec<(String, usize)>,
@@ -96,9 +96,13 @@ impl std::fmt::Display for Decision {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let ms = |seconds: f64| format!("{:.3} ms", 1e3 * seconds);
         let kept = if self.changes { "" } else { "still " };
+        let computing = match self.compute > 0.0 {
+            true => format!(", {} of computing", ms(self.compute)),
+            false => String::new(),
+        };
         write!(
             f,
-            "{}: {:.4} Gbit/s, {}, {} of computing; {kept}{}",
+            "{}: {:.4} Gbit/s, {}{computing}; {kept}{}",
             match self.reason {
                 Reason::Start => "start",
                 Reason::Network => "the network changed",
@@ -108,7 +112,6 @@ impl std::fmt::Display for Decision {
             },
             8e-9 / self.network.seconds_per_byte,
             ms(self.network.latency),
-            ms(self.compute),
             self.ways_in_words(),
         )?;
         if !self.is_dense() {

@@ -7,7 +7,9 @@ use super::{Limits, Pick, Solver};
 use crate::Result;
 
 /// Compressing costs accuracy, so it has to save at least this part of a step against sending everything.
-pub const MARGIN: f64 = 0.05;
+pub const MARGIN: f64 = 0.125;
+/// Sending everything in fewer bits costs little, so it has to save at least this part of a step against all of them.
+pub const SMALL_MARGIN: f64 = 0.02;
 
 /// What is known when something is to be chosen.
 #[derive(Debug)]
@@ -64,7 +66,8 @@ impl Problem<'_> {
     /// Searches for the density, and the ways that are fastest at it, bucket by bucket.
     ///
     /// Time and one over the gain are weighed against each other as in AR-Topk. Sending everything is better than that
-    /// if it is not more than [`MARGIN`] slower, counted in whole steps.
+    /// if it is not more than [`MARGIN`] slower, counted in whole steps, and in full precision better than in low if that
+    /// is not more than [`SMALL_MARGIN`] slower.
     pub fn solve(&self) -> Result<Solution> {
         let Limits { min_density: low, max_density: high, time_weight, .. } = *self.limits;
         if self.ways.iter().all(Way::is_dense) {
@@ -94,15 +97,20 @@ impl Problem<'_> {
         // What travels is what an f32 holds, and all ranks must find the same.
         let density = f64::from(density as f32);
         let lines = self.lines(density);
-        let all: Vec<usize> = (0..self.ways.len()).collect();
-        let dense: Vec<usize> = all.iter().copied().filter(|way| self.ways[*way].is_dense()).collect();
-        let (mut ways, mut seconds) = self.best(&lines, &all);
-        let dense_best = (!dense.is_empty()).then(|| self.best(&lines, &dense));
-        let dense_seconds = dense_best.as_ref().map_or(f64::INFINITY, |(_, seconds)| *seconds);
-        if let Some((dense_ways, dense_seconds)) = dense_best
-            && dense_seconds - seconds < MARGIN * (self.compute + dense_seconds)
-        {
-            (ways, seconds) = (dense_ways, dense_seconds);
+        let best = |is_such: fn(&Way) -> bool| {
+            let such: Vec<usize> = (0..self.ways.len()).filter(|way| is_such(&self.ways[*way])).collect();
+            (!such.is_empty()).then(|| self.best(&lines, &such))
+        };
+        // Whether the slower of two is to be taken, because it loses less than this part of a step.
+        let near = |slow: f64, fast: f64, margin: f64| slow - fast < margin * (self.compute + slow);
+        let (mut ways, mut seconds) = best(|_| true).unwrap_or_default();
+        let mut dense_seconds = f64::INFINITY;
+        if let Some(dense) = best(Way::is_dense) {
+            dense_seconds = dense.1;
+            if near(dense_seconds, seconds, MARGIN) {
+                let exact = best(Way::is_exact).filter(|exact| near(exact.1, dense_seconds, SMALL_MARGIN));
+                (ways, seconds) = exact.unwrap_or(dense);
+            }
         }
         let everything = ways.iter().all(|way| self.ways[*way].is_dense());
         let gain = if everything { 1.0 } else { self.curve.at(density) };

@@ -88,6 +88,11 @@ impl Way {
         matches!(self.form, Form::Dense { .. })
     }
 
+    /// Whether everything is sent, and in full precision.
+    pub fn is_exact(&self) -> bool {
+        matches!(self.form, Form::Dense { width } if width >= 4.0)
+    }
+
     /// Whether everybody sends coordinates of its own.
     pub fn is_gathered(&self) -> bool {
         matches!(self.form, Form::Gathered { .. })
