@@ -1,0 +1,200 @@
+//! Steps as they would be on a network, with noise and changes.
+
+use super::*;
+use crate::select::mix;
+
+/// Steps as they would be on some network, of a gradient with the default gains.
+struct World {
+    controller: Controller,
+    network: Network,
+    in_force: Choice,
+    step: u64,
+    compute: f64,
+    noise: f64,
+    decisions: Vec<Decision>,
+    probes: usize,
+    listening: bool,
+    explorations: usize,
+    exploring: usize,
+}
+
+impl World {
+    fn new(method: &str, ranks: usize, elements: &[usize], link: &str, compute: f64) -> World {
+        let limits = crate::method::parse(method).unwrap().limits.unwrap();
+        let network: Network = link.parse().unwrap();
+        let mut controller = Controller::new(&limits, elements, ranks, network).unwrap();
+        let first = controller.start(0, 0.0);
+        World {
+            in_force: controller.choice().clone(),
+            controller,
+            network,
+            step: 0,
+            compute,
+            noise: 0.0,
+            decisions: vec![first],
+            probes: 0,
+            listening: false,
+            explorations: 0,
+            exploring: 0,
+        }
+    }
+
+    fn run(&mut self, steps: u64) {
+        for _ in 0..steps {
+            self.take();
+        }
+    }
+
+    fn take(&mut self) {
+        self.step += 1;
+        let mut truth = self.controller.model.clone();
+        truth.wire = truth.wire.moved(self.controller.network, self.network);
+        let nothing = vec![Measured::default(); self.controller.ways.len()];
+        let problem = Problem { model: &truth, measured: &nothing, ..self.controller.problem() };
+        let price = problem.price_of(&self.in_force.ways, self.in_force.density);
+        let noise = 1.0 + self.noise * ((mix(self.step) % 2001) as f64 / 1000.0 - 1.0);
+        let seen = Observation {
+            step: self.step,
+            number: self.in_force.number,
+            sum: noise * price.sum,
+            spread: noise * price.spread,
+            work: price.work,
+            interval: self.compute + price.work + noise * price.sync(),
+            gain: Curve::default().at(self.in_force.density),
+            density: self.in_force.density,
+            warming: false,
+            echo: std::mem::take(&mut self.listening).then_some(noise * self.network.latency),
+        };
+        let before = self.controller.choice().clone();
+        match self.controller.observe(&seen).unwrap() {
+            Wish::Nothing => {}
+            Wish::Probe => (self.probes, self.listening) = (self.probes + 1, true),
+            Wish::Look => {
+                let decision = self.controller.probed(self.step, self.network).unwrap();
+                self.decisions.extend(decision);
+            }
+            Wish::Explore => (self.explorations, self.exploring) = (self.explorations + 1, EXPLORATION),
+            Wish::Change(decision) => self.decisions.push(*decision),
+        }
+        if self.exploring > 0 {
+            self.exploring -= 1;
+            if self.exploring == 0 {
+                let decision = self.controller.explored(self.step, Curve::default()).unwrap();
+                self.decisions.extend(decision);
+            }
+        }
+        // An order takes a step to reach everybody.
+        self.in_force = before;
+    }
+
+    fn is_dense(&self) -> bool {
+        self.in_force.ways.iter().all(|way| self.controller.ways[*way].is_dense())
+    }
+
+    fn changes(&self) -> usize {
+        self.decisions.iter().filter(|decision| decision.changes).count()
+    }
+}
+
+#[test]
+fn a_fast_network_needs_nothing_and_asks_for_nothing() {
+    let mut world = World::new("auto", 4, &[1_000_000], "1000gbit,5us", 0.05);
+    world.run(200);
+    assert!(world.is_dense());
+    assert_eq!((world.probes, world.explorations, world.changes()), (0, 0, 1));
+}
+
+#[test]
+fn a_slow_one_is_compressed_for_and_explored_once() {
+    let mut world = World::new("auto", 4, &[1_000_000], "100mbit,1ms", 0.05);
+    world.run(200);
+    assert!(!world.is_dense());
+    assert_eq!(world.explorations, 1);
+    assert!(world.in_force.density > 0.001 && world.in_force.density < 0.1, "{:?}", world.in_force);
+    let last = world.decisions.last().unwrap();
+    assert!(last.saves() > 0.5 && last.second.is_some() && last.gains.is_some(), "{last}");
+}
+
+#[test]
+fn a_change_of_two_or_more_is_answered_within_twenty_steps() {
+    for (from, to) in [
+        ("25gbit,1ms", "1gbit,1ms"),
+        ("1gbit,1ms", "1gbit,50ms"),
+        ("1gbit,50ms", "25gbit,50ms"),
+        ("1gbit,1ms", "500mbit,1ms"),
+        ("100mbit,1ms", "200mbit,1ms"),
+        ("10mbit,20ms", "10gbit,1ms"),
+    ] {
+        for ranks in [2, 4, 8, 64] {
+            let mut world = World::new("auto", ranks, &[25_000_000], from, 0.1);
+            world.noise = 0.1;
+            world.run(300);
+            let known = world.decisions.len();
+            world.network = to.parse().unwrap();
+            world.run(20);
+            let found = world.controller.network();
+            let price = |network| {
+                let mut model = world.controller.model.clone();
+                model.wire = super::super::price::Wire::uniform(network);
+                Problem { model: &model, ..world.controller.problem() }
+                    .price_of(&world.in_force.ways, world.in_force.density)
+                    .sync()
+            };
+            // Where a step shows the change, it must have been seen.
+            let ratio = price(to.parse().unwrap()) / price(from.parse().unwrap());
+            if !(0.75..1.35).contains(&ratio) {
+                assert!(world.decisions.len() > known, "{from} to {to}, {ranks}: {found:?}");
+                let off = price(found) / price(to.parse().unwrap());
+                assert!((0.6..1.6).contains(&off), "{from} to {to}, {ranks}: {off} {found:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn noise_of_a_tenth_changes_nothing() {
+    for link in ["25gbit,1ms", "1gbit,1ms", "1gbit,50ms", "100mbit,5ms"] {
+        for ranks in [2, 8, 64] {
+            let mut world = World::new("auto", ranks, &[5_000_000, 20_000_000, 300], link, 0.1);
+            world.noise = 0.1;
+            world.run(100);
+            let settled = world.changes();
+            world.run(3000);
+            assert!(world.changes() <= settled + 1, "{link}, {ranks}: {:#?}", world.decisions);
+            // A probe is one empty message.
+            assert!(world.probes <= 15, "{link}, {ranks}: {} probes", world.probes);
+        }
+    }
+}
+
+#[test]
+fn a_gain_that_falls_is_explored_again_but_not_all_the_time() {
+    let mut world = World::new("auto", 4, &[1_000_000], "100mbit,1ms", 0.05);
+    world.run(200);
+    assert_eq!(world.explorations, 1);
+    // As if the gradients had changed: the same density sends less.
+    let number = world.in_force.number;
+    let seen = |step, gain| Observation {
+        step,
+        number,
+        sum: 0.0,
+        spread: f64::NAN,
+        interval: 0.1,
+        gain,
+        density: 0.01,
+        ..Observation::default()
+    };
+    let explores =
+        |world: &mut World, step, gain| world.controller.observe(&seen(step, gain)).unwrap() == Wish::Explore;
+    let asked = (200..400).filter(|step| explores(&mut world, *step, 0.05)).count();
+    assert_eq!(asked, 1);
+}
+
+#[test]
+fn other_buckets_are_chosen_for_anew() {
+    let mut world = World::new("auto", 4, &[1_000_000], "100mbit,1ms", 0.05);
+    world.run(50);
+    let decision = world.controller.relayout(50, &[600_000, 400_000]);
+    assert!(decision.changes && decision.number > world.in_force.number);
+    assert_eq!(world.controller.choice().ways.len(), 2);
+}
