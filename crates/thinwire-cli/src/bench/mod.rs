@@ -2,7 +2,6 @@
 
 mod collective;
 mod gain;
-mod gradients;
 mod select;
 mod step;
 

@@ -7,7 +7,7 @@ use super::offer::{Methods, Offer, dense, fastest, offers};
 use super::setting::Setting;
 
 /// A gain below this part of a step is hardly worth a change.
-pub const WORTH: f64 = 0.1;
+pub const WORTH: f64 = thinwire::adapt::solve::MARGIN;
 /// The density that people ask about, whatever else is planned with.
 pub const USUAL_DENSITY: f64 = 0.01;
 

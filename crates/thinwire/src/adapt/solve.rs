@@ -7,7 +7,7 @@ use super::{Limits, Pick, Solver};
 use crate::Result;
 
 /// Compressing costs accuracy, so it has to save at least this part of a step against sending everything.
-pub const MARGIN: f64 = 0.125;
+pub const MARGIN: f64 = 0.1;
 /// Sending everything in fewer bits costs little, so it has to save at least this part of a step against all of them.
 pub const SMALL_MARGIN: f64 = 0.02;
 

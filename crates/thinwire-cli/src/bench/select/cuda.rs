@@ -12,9 +12,9 @@ use thinwire::pipeline::ValuePlan;
 use thinwire::select::{Exact, Importance, Select};
 
 use super::{Arguments, median, selectors};
-use crate::bench::gradients::Gradients;
 use crate::bench::progress;
 use crate::output;
+use thinwire::adapt::probe::Gradients;
 
 /// Gradients that take turns: together far larger than any cache.
 const GRADIENTS: usize = 6;

@@ -14,10 +14,10 @@ use thinwire::select::{
     BySize, DgcSampling, Exact, GaussianK, Importance, MsTopk, RandomK, Select, ThresholdSearch, Trimmed,
 };
 
-use super::gradients::Gradients;
 use super::progress;
 use crate::output;
 use report::{Codec, Figures, Outcome};
+use thinwire::adapt::probe::Gradients;
 
 /// Every selector with residual, in one run, against the plain pass `r += g` over the same memory.
 ///

@@ -12,11 +12,11 @@ use thinwire::synchronizer::{Layout, Options, StepReport};
 use thinwire::{Bucket, Synchronizer};
 
 use super::collective::slowest;
-use super::gradients::Gradients;
 use super::progress;
 use crate::{human, methods, output, ranks};
 use predict::Prophet;
 use report::{Figures, Outcome};
+use thinwire::adapt::probe::Gradients;
 
 /// One whole step of every method: compress, exchange, decompress, with the time of each stage.
 ///

@@ -26,7 +26,7 @@ impl Labour {
 /// What each method costs on one machine.
 ///
 /// The default is what `thinwire probe -n 2` measured over loopback, with one core of an AMD EPYC (Zen 4, AVX-512, 32 MiB
-/// of L3) for each of the two ranks: the medians of seven runs, which differed by less than a tenth, on 1,048,576
+/// of L3) for each of the two ranks: the medians of seven runs on 1,048,576
 /// elements. It serves until something better is known. Buckets that do not fit the cache take longer: with 25 million
 /// elements an element took 1.1 to 2.3 times as long (`topk` 0.56 ns), a value that is sent 1.0 to 2.0 times, one that is
 /// received 1.6 to 8 times.

@@ -5,15 +5,16 @@ use std::time::Instant;
 use super::Effort;
 use super::agree::{largest, median};
 use super::fit::two_costs;
+use super::gradients::Gradients;
 use crate::adapt::cost::Ranks;
 use crate::adapt::price::{Labour, Way, Wire, Workshop};
 use crate::group::{Algorithm, Group, Mark, SharedGroup};
-use crate::select::mix;
 use crate::synchronizer::Options;
 use crate::{Bucket, Result, Synchronizer};
 
-/// Densities at which methods that choose are measured.
-const DENSITIES: [f64; 2] = [0.003, 0.03];
+/// Densities at which methods that choose are measured. Values cost less each where there are more of them, so that two would
+/// not do.
+const DENSITIES: [f64; 3] = [0.003, 0.008, 0.03];
 
 /// Steps that do not count, and seconds of steps that do, but for a number of them in these bounds.
 const WARM_UP: usize = 3;
@@ -111,9 +112,14 @@ fn steps(group: &SharedGroup, way: &Way, elements: usize, density: f64, wire: f6
     if !way.is_dense() {
         synchronizer.set_density(Some(density))?;
     }
-    let seed = group.rank() as u64 + 1;
-    let fresh = [gradient(elements, 2 * seed), gradient(elements, 2 * seed + 1)];
-    let weights = [weights(elements)];
+    let source = Gradients::new(elements, 1);
+    let first = 2 * group.rank() as u64;
+    let mut fresh = [vec![0.0; elements], vec![0.0; elements]];
+    for (gradient, number) in fresh.iter_mut().zip(first..) {
+        source.fill(number, gradient);
+    }
+    let mut weights = [vec![0.0; elements]];
+    source.weights(&mut weights[0]);
     let mut gradients = [Vec::with_capacity(elements)];
     let mut times = Vec::new();
     // A nanosecond for an element, at least.
@@ -135,40 +141,4 @@ fn steps(group: &SharedGroup, way: &Way, elements: usize, density: f64, wire: f6
     let times = largest(&mut group, &times)?;
     let every_third = |first: usize| median(times[first..].iter().copied().step_by(3).collect());
     Ok(Work { before: every_third(0), after: every_third(1), total: every_third(2) })
-}
-
-/// Values as a gradient has them: many small ones, few large ones, each rank its own but for a common part.
-fn gradient(elements: usize, seed: u64) -> Vec<f32> {
-    let value = |position: usize| {
-        let (fresh, common) = (bell(position as u64, seed), bell(position as u64, 0));
-        1e-3 * (0.2 * common + fresh + 0.1 * fresh * fresh * fresh)
-    };
-    (0..elements).map(value).collect()
-}
-
-fn weights(elements: usize) -> Vec<f32> {
-    (0..elements).map(|position| 0.02 * bell(position as u64, u64::MAX)).collect()
-}
-
-/// Four uniform numbers out of one random word, added up: nearly normal, deviation 1.
-fn bell(position: u64, seed: u64) -> f32 {
-    let word = mix((position + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ mix(seed));
-    let sum = (word & 0xffff) + (word >> 16 & 0xffff) + (word >> 32 & 0xffff) + (word >> 48);
-    (sum as f32 / 65536.0 - 2.0) * 1.732
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn gradients_have_a_mean_near_zero_and_a_tail() {
-        let values = gradient(100_000, 3);
-        let mean = values.iter().sum::<f32>() / 1e5;
-        let square = values.iter().map(|value| value * value).sum::<f32>() / 1e5;
-        assert!(mean.abs() < 2e-5 && (1e-6..4e-6).contains(&square), "{mean} {square}");
-        let beyond = values.iter().filter(|value| value.abs() > 3.0 * square.sqrt()).count();
-        assert!((500..3000).contains(&beyond), "{beyond}");
-        assert_ne!(values, gradient(100_000, 4));
-    }
 }

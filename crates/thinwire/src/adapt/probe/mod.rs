@@ -5,6 +5,7 @@
 //! | `quick.rs` | [`quick`]: latency and bandwidth in a handful of messages, while a training waits |
 //! | `wires.rs` | how fast bytes travel in each collective |
 //! | `labours.rs` | how long ranks work on an element, method by method |
+//! | `gradients.rs` | [`Gradients`] to work on |
 //! | `agree.rs` | times that all ranks go by alike |
 //! | `fit.rs` | two costs from a few measurements |
 //!
@@ -26,12 +27,14 @@
 
 mod agree;
 mod fit;
+mod gradients;
 mod labours;
 mod quick;
 #[cfg(test)]
 mod tests;
 mod wires;
 
+pub use gradients::Gradients;
 pub use quick::{Budget, look, quick};
 
 use super::cost::{Network, Ranks};

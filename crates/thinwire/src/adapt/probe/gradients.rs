@@ -1,13 +1,26 @@
-//! Gradients that drift as in training: layers of very different scale that change from step to step, a part
-//! of every element that persists, fresh noise with a heavier tail than the normal distribution.
+//! Gradients for measurements.
 
 /// A source of gradients and weights for a model of a given size.
+///
+/// They drift as in training: layers of very different scale that change from step to step, a part of every element that
+/// persists, fresh noise with a heavier tail than the normal distribution. Where the large elements stand decides how
+/// long selecting and encoding them takes, so probes and benchmarks use the same ones.
+///
+/// ```
+/// use thinwire::adapt::probe::Gradients;
+///
+/// let mut gradient = vec![0.0; 10_000];
+/// Gradients::new(10_000, 1).fill(7, &mut gradient);
+/// assert!(gradient.iter().all(|element| element.is_finite() && element.abs() < 1.0));
+/// ```
+#[derive(Debug)]
 pub struct Gradients {
     layers: Vec<Layer>,
     elements: usize,
     threads: usize,
 }
 
+#[derive(Debug)]
 struct Layer {
     start: usize,
     scale: f32,
@@ -37,7 +50,8 @@ fn resnet50() -> Vec<usize> {
 }
 
 impl Gradients {
-    /// For `elements` elements, cut into layers with the sizes of ResNet-50's, again and again.
+    /// For `elements` elements, cut into layers with the sizes of ResNet-50's, again and again. Threads make them faster,
+    /// and not others.
     pub fn new(elements: usize, threads: usize) -> Gradients {
         let mut layers = Vec::new();
         let mut start = 0;
@@ -103,12 +117,9 @@ fn bell(word: u64) -> f32 {
     (sum as f32 / 65536.0 - 2.0) * 1.732
 }
 
-/// A counter to a random-looking word (SplitMix64's finaliser).
+/// A counter to a random-looking word.
 fn mix(counter: u64) -> u64 {
-    let x = counter.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ x >> 31
+    crate::select::mix(counter.wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
 #[cfg(test)]
