@@ -5,10 +5,10 @@ mod support;
 use std::sync::Mutex;
 
 use support::{noise, over_link};
-use thinwire::Synchronizer;
 use thinwire::adapt::decision::{Decision, Reason};
 use thinwire::group::{Group, Local, Schedule, SharedGroup};
 use thinwire::synchronizer::{Layout, NO_WEIGHTS, Options};
+use thinwire::{Error, Synchronizer};
 
 fn layout(elements: usize) -> Layout {
     let layers = [
@@ -26,8 +26,8 @@ fn gradients(layout: &Layout, rank: usize, step: u64) -> Vec<Vec<f32>> {
 }
 
 /// Takes steps and checks that replicas are equal in each, and that at the end everything that went in has come out or
-/// is kept. Gives what rank 0 decided.
-fn run(group: SharedGroup, method: &str, elements: usize, steps: u64) -> Vec<Decision> {
+/// is kept, as near as sums are. Gives what rank 0 decided.
+fn run(group: SharedGroup, method: &str, elements: usize, steps: u64, near: f64) -> Vec<Decision> {
     let layout = layout(elements);
     let options = Options { check_replicas_every: 1, ..Options::default() };
     let mut synchronizer =
@@ -63,18 +63,18 @@ fn run(group: SharedGroup, method: &str, elements: usize, steps: u64) -> Vec<Dec
     group.all_reduce(thinwire::group::Sum::F32(&mut kept), thinwire::group::Algorithm::Ring).unwrap();
     for (place, (left, kept)) in left.iter().flatten().zip(&kept).enumerate() {
         let kept = f64::from(*kept) / group.size() as f64;
-        assert!((left - kept).abs() < 0.02 * (1.0 + kept.abs()), "{place}: {left} is left, {kept} was kept");
+        assert!((left - kept).abs() < near * (1.0 + kept.abs()), "{place}: {left} is left, {kept} was kept");
     }
     decisions
 }
 
 #[test]
-fn on_a_fast_group_everything_is_sent() {
+fn on_a_fast_group_compressing_has_to_pay() {
     for ranks in [1, 2, 3] {
-        let decisions = Local::run(ranks, |group| run(SharedGroup::new(group), "auto", 20_000, 40));
+        let decisions = Local::run(ranks, |group| run(SharedGroup::new(group), "auto", 20_000, 40, 0.02));
         let last = decisions[0].last().unwrap();
         assert_eq!(decisions[0][0].reason, Reason::Start);
-        assert!(last.seconds <= last.dense_seconds, "{last}");
+        assert!(last.is_dense() || last.saves().unwrap() > 0.05, "{last}");
         assert!(decisions[1..].iter().all(Vec::is_empty));
     }
 }
@@ -85,7 +85,7 @@ fn a_link_that_changes_is_noticed_and_nothing_is_lost() {
     let schedule = Schedule::parse(links, "test").unwrap();
     let told = Mutex::new(Vec::new());
     over_link(3, None, Some(schedule), |group| {
-        let decisions = run(SharedGroup::new(group), "auto", 400_000, 130);
+        let decisions = run(SharedGroup::new(group), "auto", 400_000, 130, 0.02);
         told.lock().unwrap().extend(decisions);
     });
     let decisions = told.into_inner().unwrap();
@@ -98,4 +98,70 @@ fn a_link_that_changes_is_noticed_and_nothing_is_lost() {
     let near = |decision: &&Decision| decision.step > first.step && decision.network.latency < 0.01;
     let back = decisions.iter().find(near).unwrap_or_else(|| panic!("{told:#?}"));
     assert!((90..=110).contains(&back.step), "{told:#?}");
+}
+
+#[test]
+fn sums_in_halves_carry_orders_too() {
+    for method in
+        ["auto:methods=ar-topk:values=bf16", "auto:methods=dense|ar-topk:values=f16|topk:values=f16"]
+    {
+        let decisions = Local::run(3, |group| run(SharedGroup::new(group), method, 20_000, 30, 0.3));
+        assert!(decisions[0].len() > 1, "{method}: {:?}", decisions[0]);
+    }
+}
+
+#[test]
+fn a_first_step_that_is_skipped_loses_no_order() {
+    for relayouts in [false, true] {
+        Local::run(2, |group| {
+            let (rank, options) = (group.rank(), Options { check_first: true, ..Options::default() });
+            let mut layout = layout(20_000);
+            let mut synchronizer =
+                Synchronizer::with_options(group, "auto:methods=topk", layout.clone(), options).unwrap();
+            let mut overflown = gradients(&layout, rank, 0);
+            if rank == 1 {
+                overflown[0][7] = f32::INFINITY;
+            }
+            let error = synchronizer.step(&mut overflown, NO_WEIGHTS).unwrap_err();
+            assert!(matches!(error, Error::Skipped { rank: 1, .. }), "{error}");
+            if relayouts {
+                let layers = [("b.weight", vec![15_000]), ("a.weight", vec![4_990]), ("a.bias", vec![10])];
+                layout = Layout::by_size(layers, 1).unwrap();
+                synchronizer = synchronizer.relayout(layout.clone()).unwrap();
+            }
+            for step in 1..12 {
+                let report = synchronizer.step(&mut gradients(&layout, rank, step), NO_WEIGHTS).unwrap();
+                assert!(
+                    (1_900..2_100).contains(&report.compression.kept),
+                    "{step}: {:?}",
+                    report.compression
+                );
+            }
+            for decision in synchronizer.decisions().iter().filter(|decision| decision.step > 0) {
+                let chosen: usize = decision.ways.iter().map(|(_, buckets)| buckets).sum();
+                assert_eq!(chosen, layout.buckets().len(), "{decision}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_warm_up_ends_at_a_density_that_is_allowed() {
+    let told = Local::run(2, |group| {
+        let (rank, layout) = (group.rank(), layout(20_000));
+        let method = "auto:methods=dense|topk,max_density=0.05,warmup=linear/2";
+        let mut synchronizer = Synchronizer::new(group, method, layout.clone()).unwrap();
+        let mut kept = 0;
+        for step in 0..120 {
+            synchronizer.set_epoch(step as f64 / 40.0);
+            let report = synchronizer.step(&mut gradients(&layout, rank, step), NO_WEIGHTS).unwrap();
+            kept = if report.compression.dense > 0 { 0 } else { report.compression.kept };
+        }
+        assert!(kept <= 1_100, "{kept}");
+        synchronizer.decisions()
+    });
+    for decision in &told[0] {
+        assert!(decision.density <= 0.0501, "{decision}");
+        assert!(decision.reason != Reason::Gain || decision.step >= 80, "{decision}");
+    }
 }

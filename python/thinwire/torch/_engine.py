@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Optional
@@ -87,7 +88,8 @@ class Engine:
         agree(group, {f"bucket {place}": bucket.told() for place, bucket in enumerate(buckets)})
         layout = [bucket.layers for bucket in buckets]
         device = buckets[0].work.device if buckets else CPU
-        if self._settings.method.split(":")[0] == "fft":
+        # Also where it is only one of the methods that auto may choose.
+        if "fft" in re.split(r"[:=|,;]", self._settings.method):
             # Other libraries, and other cards, transform with other last bits: the replicas would drift apart.
             where = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
             agree(group, {"where frequencies are made": where})

@@ -93,7 +93,7 @@ impl Setting {
 
     /// What the exchange of a step takes, all buckets one after the other; computing is not in it.
     pub fn price(&self, way: &Way, density: f64) -> Price {
-        let whole = self.model.price(way, self.bucket as f64, density);
+        let whole = self.model.price_of_bucket(way, self.bucket as f64, density);
         let (count, rest) = ((self.parameters / self.bucket) as f64, self.parameters % self.bucket);
         let all = Price {
             work: count * whole.work,
@@ -101,7 +101,11 @@ impl Setting {
             spread: count * whole.spread,
             bytes: count * whole.bytes,
         };
-        if rest == 0 { all } else { all + self.model.price(way, rest as f64, density) }
+        let last = match rest {
+            0 => Price::default(),
+            rest => self.model.price_of_bucket(way, rest as f64, density),
+        };
+        all + last + self.model.price_of_verdict(way)
     }
 
     /// The whole step: computing, then the exchange. Nothing overlaps.
@@ -136,9 +140,9 @@ mod tests {
         let mut three = one.clone();
         three.bucket = 10_000_000;
         assert_eq!((one.buckets(), three.buckets()), (1, 3));
-        // A ring has 14 hops, and asking whether everybody took part one more.
+        // A ring has 14 hops; whether everybody took part is asked once.
         let more = three.price(way, 1.0).sync() - one.price(way, 1.0).sync();
-        assert!((more - 2.0 * 15.0 * 0.010).abs() < 1e-4, "{more}");
+        assert!((more - 2.0 * 14.0 * 0.010).abs() < 1e-4, "{more}");
     }
 
     #[test]

@@ -53,12 +53,12 @@ fn row(out: &mut String, decision: &Decision) {
     let _ = write!(
         out,
         "<tr><td>{}</td><td>{why}</td><td>{network}</td><td>{kept}{}</td><td>{density}</td><td>{gain}</td>\
-         <td>{}</td><td>{}</td><td>{:.0} %</td><td>{}</td></tr>",
+         <td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
         decision.step,
         escape(&decision.ways_in_words()),
         ms(decision.seconds),
-        ms(decision.dense_seconds),
-        100.0 * decision.saves(),
+        decision.dense_seconds.map_or("-".into(), ms),
+        decision.saves().map_or("-".into(), |saves| format!("{:.0} %", 100.0 * saves)),
         escape(&second),
     );
 }

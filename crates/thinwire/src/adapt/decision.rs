@@ -51,8 +51,8 @@ pub struct Decision {
     pub gain: f64,
     /// Seconds of synchronising that it is expected to take in each step.
     pub seconds: f64,
-    /// Seconds that sending everything would take.
-    pub dense_seconds: f64,
+    /// Seconds that sending everything would take, if that is allowed.
+    pub dense_seconds: Option<f64>,
     /// The best that was not chosen, and its seconds.
     pub second: Option<(String, f64)>,
     /// The gains at the densities of the ladder, if they have been measured.
@@ -63,8 +63,9 @@ pub struct Decision {
 
 impl Decision {
     /// How much of a whole step it saves against sending everything; below 0 if it takes longer.
-    pub fn saves(&self) -> f64 {
-        (self.dense_seconds - self.seconds) / (self.compute + self.dense_seconds).max(f64::MIN_POSITIVE)
+    pub fn saves(&self) -> Option<f64> {
+        let of = |dense: f64| (dense - self.seconds) / (self.compute + dense).max(f64::MIN_POSITIVE);
+        self.dense_seconds.map(of)
     }
 
     /// Whether everything is sent.
@@ -118,8 +119,8 @@ impl std::fmt::Display for Decision {
             write!(f, " at {:.3} % (gain {:.2})", 100.0 * self.density, self.gain)?;
         }
         write!(f, ", {} a step", ms(self.seconds))?;
-        if !self.is_dense() {
-            write!(f, ", dense {}: saves {:.0} % of a step", ms(self.dense_seconds), 100.0 * self.saves())?;
+        if let (false, Some(dense), Some(saves)) = (self.is_dense(), self.dense_seconds, self.saves()) {
+            write!(f, ", dense {}: saves {:.0} % of a step", ms(dense), 100.0 * saves)?;
         }
         match &self.second {
             Some((way, seconds)) => write!(f, "; second best {way}, {}", ms(*seconds)),

@@ -101,9 +101,12 @@ impl Problem<'_> {
             let such: Vec<usize> = (0..self.ways.len()).filter(|way| is_such(&self.ways[*way])).collect();
             (!such.is_empty()).then(|| self.best(&lines, &such))
         };
+        // One bucket that sends everything makes all of them wait for a verdict.
+        let mixed = [best(|_| true), best(|way| !way.is_dense())];
+        let fastest = mixed.into_iter().flatten().reduce(|a, b| if b.1 < a.1 { b } else { a });
         // Whether the slower of two is to be taken, because it loses less than this part of a step.
         let near = |slow: f64, fast: f64, margin: f64| slow - fast < margin * (self.compute + slow);
-        let (mut ways, mut seconds) = best(|_| true).unwrap_or_default();
+        let (mut ways, mut seconds) = fastest.unwrap_or_default();
         let mut dense_seconds = f64::INFINITY;
         if let Some(dense) = best(Way::is_dense) {
             dense_seconds = dense.1;
@@ -121,26 +124,43 @@ impl Problem<'_> {
     /// The seconds of a choice that was made before.
     pub fn seconds_of(&self, ways: &[usize], density: f64) -> f64 {
         let lines = self.lines(density);
-        ways.iter().zip(self.buckets).map(|(way, elements)| lines[*way].at(*elements)).sum()
+        let buckets: f64 =
+            ways.iter().zip(self.buckets).map(|(way, elements)| lines[*way].at(*elements)).sum();
+        buckets + self.verdict(ways).seconds()
     }
 
     /// What the model says of a choice, with what was measured.
     pub fn price_of(&self, ways: &[usize], density: f64) -> Price {
         let price = |(way, elements): (&usize, &f64)| self.price(*way, *elements, density);
-        ways.iter().zip(self.buckets).map(price).sum()
+        ways.iter().zip(self.buckets).map(price).sum::<Price>() + self.verdict(ways)
     }
 
     fn price(&self, way: usize, elements: f64, density: f64) -> Price {
-        let Price { work, sum, spread, bytes } = self.model.price(&self.ways[way], elements, density);
+        self.corrected(way, self.model.price_of_bucket(&self.ways[way], elements, density))
+    }
+
+    /// What comes once behind all buckets of a choice.
+    fn verdict(&self, ways: &[usize]) -> Price {
+        let first = ways.iter().find(|way| self.ways[**way].is_dense());
+        first.map_or(Price::default(), |way| {
+            self.corrected(*way, self.model.price_of_verdict(&self.ways[*way]))
+        })
+    }
+
+    fn corrected(&self, way: usize, price: Price) -> Price {
+        let Price { work, sum, spread, bytes } = price;
         let Measured { sync, work: labour } = self.measured[way];
         Price { work: labour * work, sum: sync * sum, spread: sync * spread, bytes }
     }
 
     fn seconds(&self, density: f64) -> f64 {
         let lines = self.lines(density);
-        let fastest =
-            |elements: &f64| lines.iter().map(|line| line.at(*elements)).fold(f64::INFINITY, f64::min);
-        self.buckets.iter().map(fastest).sum()
+        let fastest = |dense_too: bool| {
+            let all = (0..self.ways.len()).filter(|way| dense_too || !self.ways[*way].is_dense());
+            let (ways, seconds) = self.best(&lines, &all.collect::<Vec<_>>());
+            if ways.is_empty() && !self.buckets.is_empty() { f64::INFINITY } else { seconds }
+        };
+        fastest(true).min(fastest(false))
     }
 
     /// For each way its seconds as a straight line over the elements of a bucket: a model with many buckets is priced
@@ -156,24 +176,28 @@ impl Problem<'_> {
         (0..self.ways.len()).map(line).collect()
     }
 
-    /// The fastest of some ways for each bucket, and the seconds of all.
+    /// The fastest of some ways for each bucket, and the seconds of all; nothing, if there are no ways.
     fn best(&self, lines: &[Line], ways: &[usize]) -> (Vec<usize>, f64) {
         let mut total = 0.0;
-        let chosen = self.buckets.iter().map(|elements| {
+        let chosen = self.buckets.iter().filter_map(|elements| {
             let seconds = |way: &usize| lines[*way].at(*elements);
-            let best = ways.iter().copied().reduce(|a, b| if seconds(&b) < seconds(&a) { b } else { a });
-            let best = best.unwrap_or(0);
+            let best = ways.iter().copied().reduce(|a, b| if seconds(&b) < seconds(&a) { b } else { a })?;
             total += seconds(&best);
-            best
+            Some(best)
         });
-        (chosen.collect(), total)
+        let chosen: Vec<usize> = chosen.collect();
+        let verdict = self.verdict(&chosen).seconds();
+        (chosen, total + verdict)
     }
 
     /// The fastest that sends all buckets by one method which the choice does not use.
     fn second(&self, lines: &[Line], chosen: &[usize]) -> Option<(usize, f64)> {
         let used: Vec<&str> = chosen.iter().map(|way| self.ways[*way].method.as_str()).collect();
         let others = (0..self.ways.len()).filter(|way| !used.contains(&self.ways[*way].method.as_str()));
-        let seconds = |way: usize| self.buckets.iter().map(|elements| lines[way].at(*elements)).sum::<f64>();
+        let seconds = |way: usize| {
+            let buckets = self.buckets.iter().map(|elements| lines[way].at(*elements)).sum::<f64>();
+            buckets + self.verdict(&[way]).seconds()
+        };
         others.map(|way| (way, seconds(way))).reduce(|a, b| if b.1 < a.1 { b } else { a })
     }
 }

@@ -138,6 +138,13 @@ impl<K: Kernels> Lane<K> {
             }
             self.halves.push(precision, self.flag());
             self.timed_sum(|lane| lane.halves.sum(route.group, how, precision, &mut means))?;
+            if !self.note.is_empty() {
+                // Words would not survive in halves: they follow in a sum of their own.
+                let (rank, ranks, mut words) = (route.group.rank(), route.group.size(), Vec::new());
+                notes::push(&self.note, rank, ranks, &mut words);
+                self.timed_sum(|_| route.group.all_reduce(Sum::F32(&mut words), Algorithm::Tree))?;
+                notes::pop(self.note.len(), ranks, &mut words, &mut self.notes);
+            }
         }
         let all_took_part = means.pop().is_some_and(|flag| !flag.is_nan());
         if all_took_part && let Some(mean) = means.iter().find(|mean| !mean.is_finite()) {

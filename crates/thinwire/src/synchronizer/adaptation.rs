@@ -102,12 +102,12 @@ impl<K: Kernels> Adaptation<K> {
 
     /// The first choice, or the one for other buckets: rank 0 makes it, and tells it right away.
     pub fn start(&mut self, group: &mut dyn Group, progress: Progress, lengths: Vec<usize>) -> Result<()> {
-        let again = self.in_force.choice.number > 0;
         self.lengths = lengths;
         let mut words = Vec::new();
         if let Some(controller) = &mut self.controller {
             let density = self.warmup.density(1e-9, progress);
-            let decision = match again {
+            // Not what is in force: the first order may not have been carried out yet.
+            let decision = match controller.choice().number > 0 {
                 true => controller.relayout(progress.step, &self.lengths),
                 false => controller.start(progress.step, density),
             };
@@ -272,10 +272,17 @@ impl<K: Kernels> Adaptation<K> {
         Ok(())
     }
 
-    /// A step did not happen: what it measured is worth nothing.
+    /// A step did not happen: what it measured is worth nothing. What was ordered and not begun still holds.
     pub fn skipped(&mut self) {
         (self.measured_by.0, self.last_end) = (0, None);
-        self.ordered = None;
+    }
+
+    /// The training goes on from another step.
+    pub fn restored(&mut self, step: u64) {
+        (self.measured_by.0, self.last_end, self.shadow) = (0, None, None);
+        if let Some(controller) = &mut self.controller {
+            controller.restart(step);
+        }
     }
 
     fn observe(&mut self, seen: &Observation) -> Result<()> {

@@ -10,7 +10,7 @@ use crate::{Error, Result};
 pub(super) fn run<K: Kernels>(engine: &mut Engine<K>, buckets: &mut [Vectors<'_, K>]) -> Result<StepReport> {
     let measured = look_first(engine, buckets);
     let norm = measured.inspect_err(|error| lose_unless_skipped(engine, error))?;
-    let mut begun = engine.begin(norm)?;
+    let mut begun = engine.begin(norm).inspect_err(|error| lose_unless_skipped(engine, error))?;
     for bucket in 0..buckets.len() {
         let (gradient, weights) = &mut buckets[bucket];
         let travelled = engine.travel(&mut begun, bucket, (gradient, *weights));
@@ -103,7 +103,10 @@ where
     if !engine.needs_all() {
         match engine.begin(None) {
             Ok(step) => begun = Some(step),
-            Err(error) => failed = Some(error),
+            Err(error) => {
+                lose_unless_skipped(&mut engine, &error);
+                failed = Some(error);
+            }
         }
     }
     drop(engine);

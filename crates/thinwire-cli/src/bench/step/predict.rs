@@ -1,7 +1,7 @@
 //! What a probe says a step will take.
 
 use anyhow::{Result, ensure};
-use thinwire::adapt::price::{Model, Way};
+use thinwire::adapt::price::{Model, Price, Way};
 use thinwire::adapt::probe::Probe;
 use thinwire::group::Algorithm;
 use thinwire::synchronizer::Layout;
@@ -32,7 +32,8 @@ impl Prophet {
         let density = thinwire::method::parse(method)?.density;
         let way = Way::by(method, self.algorithm)?;
         let price =
-            |bucket: &thinwire::Bucket| self.model.price(&way, bucket.len() as f64, density).seconds();
-        Ok(layout.buckets().iter().map(price).sum())
+            |bucket: &thinwire::Bucket| self.model.price_of_bucket(&way, bucket.len() as f64, density);
+        let buckets: Price = layout.buckets().iter().map(price).sum();
+        Ok((buckets + self.model.price_of_verdict(&way)).seconds())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{ALIKE_DENSITY, Controller, Wish};
 use crate::adapt::decision::{Choice, Decision, Reason};
-use crate::adapt::solve::{MARGIN, Solution};
+use crate::adapt::solve::{MARGIN, SMALL_MARGIN, Solution};
 
 /// Ways whose time differs by less than this part of a step are alike.
 const ALIKE: f64 = 0.05;
@@ -21,8 +21,9 @@ impl Controller {
     /// A solution becomes the choice, unless what there is is about as good.
     pub(super) fn change_if_worth_it(&mut self, step: u64, reason: Reason, solution: Solution) -> Wish {
         let problem = self.problem();
-        let now = problem.seconds_of(&self.choice.ways, self.choice.density);
+        let now = problem.seconds_of(&self.choice.ways, self.warmed(self.choice.density));
         let compresses = |ways: &[usize]| ways.iter().any(|way| !self.ways[*way].is_dense());
+        let exact = |ways: &[usize]| ways.iter().all(|way| self.ways[*way].is_exact());
         let calm = self.restlessness(step);
         let worth_it = match (compresses(&self.choice.ways), compresses(&solution.ways)) {
             // The margin is crossed one way at its full height and the other way at half of it.
@@ -33,6 +34,14 @@ impl Controller {
             }
             (true, false) => {
                 solution.dense_seconds - now < 0.5 * MARGIN * (problem.compute + solution.dense_seconds)
+            }
+            // Sending everything in fewer bits, or in all of them again, likewise.
+            (false, false) if exact(&self.choice.ways) != exact(&solution.ways) => {
+                let whole = problem.compute + now;
+                match exact(&solution.ways) {
+                    true => solution.seconds - now < 0.5 * SMALL_MARGIN * whole,
+                    false => now - solution.seconds > calm * SMALL_MARGIN * whole,
+                }
             }
             (compressed, _) => {
                 let other_density = (solution.density / self.choice.density).ln().abs() > ALIKE_DENSITY.ln();
@@ -54,7 +63,11 @@ impl Controller {
                 density: solution.density,
             };
             self.changed_at.retain(|at| *at + RESTLESS > step);
-            self.changed_at.push(step);
+            if reason != Reason::Start {
+                self.changed_at.push(step);
+            }
+            // An answer that is still under way belongs to another choice.
+            (self.probing, self.answered_late) = (false, 0);
             self.learn_anew();
             (self.since, self.usual_gain) = (0, None);
             self.gain.clear();
@@ -77,9 +90,9 @@ impl Controller {
             network: self.network,
             compute: if self.computes.is_empty() { 0.0 } else { problem.compute },
             density: self.choice.density,
-            gain: if dense { 1.0 } else { self.curve.at(self.choice.density) },
-            seconds: problem.seconds_of(&self.choice.ways, self.choice.density),
-            dense_seconds: solution.dense_seconds,
+            gain: if dense { 1.0 } else { self.curve.at(self.warmed(self.choice.density)) },
+            seconds: problem.seconds_of(&self.choice.ways, self.warmed(self.choice.density)),
+            dense_seconds: Some(solution.dense_seconds).filter(|seconds| seconds.is_finite()),
             second,
             gains: self.explored.then(|| self.curve.gains()),
             ways,

@@ -46,7 +46,7 @@ impl Controller {
         }
         self.watch.reset();
         // The first steps also show how long a step is, of which something might be saved.
-        let first = self.choice.number == 1;
+        let first = !std::mem::replace(&mut self.compute_known, true);
         if !(matters || first) || seen.warming {
             return Ok(None);
         }

@@ -113,8 +113,12 @@ pub struct Controller {
     /// For how many steps a probe that found nothing new is believed, and until which step that is.
     doubts: u64,
     certain_until: u64,
-    priced_density: f64,
-    /// The steps after which a choice was made.
+    /// The density that a warm-up holds above the chosen one, and the one that ways were last chosen for because of that.
+    warm: Option<f64>,
+    warm_priced: Option<f64>,
+    /// Whether a search has seen how long a step takes.
+    compute_known: bool,
+    /// The steps after which a choice was changed.
     changed_at: Vec<u64>,
 }
 
@@ -125,7 +129,6 @@ impl Controller {
         let model = Model::new(ranks, network);
         Ok(Controller {
             measured: vec![Measured::default(); ways.len()],
-            priced_density: limits.max_density,
             limits: limits.clone(),
             ways,
             buckets: lengths.iter().map(|length| *length as f64).collect(),
@@ -148,6 +151,9 @@ impl Controller {
             probed_for: 0,
             doubts: FEWEST_DOUBTS,
             certain_until: 0,
+            warm: None,
+            warm_priced: None,
+            compute_known: false,
             changed_at: Vec::new(),
         })
     }
@@ -167,18 +173,30 @@ impl Controller {
         self.network
     }
 
-    /// The first decision, before anything is known of the gradients: the fastest at the largest density.
-    pub fn start(&mut self, step: u64, density: f64) -> Decision {
-        let solution = self.problem().at(density.max(self.limits.max_density));
+    /// The first decision, before anything is known of the gradients: the fastest at the largest density, or at that of
+    /// a warm-up if it begins above.
+    pub fn start(&mut self, step: u64, warmup: f64) -> Decision {
+        let density = self.limits.max_density;
+        self.warm = Some(warmup).filter(|warm| *warm > density);
+        self.warm_priced = self.warm;
+        let solution = self.at(&self.problem(), density);
         self.adopt(step, Reason::Start, solution, true)
     }
 
     /// Other buckets with the same elements in all.
     pub fn relayout(&mut self, step: u64, lengths: &[usize]) -> Decision {
         self.buckets = lengths.iter().map(|length| *length as f64).collect();
-        let solution = self.problem().at(self.choice.density);
-        (self.probing, self.exploring) = (false, false);
+        let solution = self.at(&self.problem(), self.choice.density);
+        self.exploring = false;
         self.adopt(step, Reason::Start, solution, true)
+    }
+
+    /// The training goes on from another step, before or behind. What was learned of ways and gains holds.
+    pub fn restart(&mut self, step: u64) {
+        (self.probing, self.answered_late, self.exploring) = (false, 0, false);
+        (self.last_explored, self.certain_until) = (self.last_explored.min(step), 0);
+        self.changed_at.clear();
+        self.learn_anew();
     }
 
     /// Takes in a step.
@@ -208,6 +226,7 @@ impl Controller {
         }
         let priced = self.problem().price_of(&self.choice.ways, seen.density);
         let (sync, work) = (seen.sum + seen.spread, seen.work);
+        let warmed = std::mem::replace(&mut self.warm, seen.warming.then_some(seen.density)).is_some();
         let ratio = Measured { sync: sync / priced.sync(), work: work / priced.work };
         if self.since <= SETTLE + learn::STEPS {
             self.ratios.push(ratio);
@@ -221,12 +240,17 @@ impl Controller {
             // What nobody would notice in a whole step is no change.
             let whole = self.compute() + priced.seconds();
             let noticed = (sync - priced.sync()).abs() > UNNOTICED * self.restlessness(seen.step) * whole;
+            // What steps show is as the model would have it, and so is what is expected.
+            let more = self.learned(seen.density);
             let shown = if noticed {
                 shown
             } else {
-                Shown { sum: (shown.sum.0, priced.sum), spread: (shown.spread.0, priced.spread) }
+                Shown {
+                    sum: (shown.sum.0, priced.sum / more),
+                    spread: (shown.spread.0, priced.spread / more),
+                }
             };
-            match self.watch.see(shown, priced.sync(), self.network) {
+            match self.watch.see(shown, priced.sync() / more, self.network) {
                 Verdict::Same => {}
                 Verdict::Changed(network) => return self.decide_on_network(seen.step, network),
                 // After probes that found nothing new, steps are believed that say the same.
@@ -238,23 +262,20 @@ impl Controller {
                 Verdict::Unclear => return Ok(self.wish(Wish::Probe)),
             }
         }
-        if seen.warming {
-            let far = (seen.density / self.priced_density).ln().abs() > ALIKE_DENSITY.ln();
-            if far {
-                let solution = self.problem().at(seen.density);
-                self.priced_density = seen.density;
-                return Ok(self.change_if_worth_it(seen.step, Reason::Warmup, solution));
-            }
-            return Ok(Wish::Nothing);
+        let far = |from: f64| (seen.density / from).ln().abs() > ALIKE_DENSITY.ln();
+        if warmed != seen.warming || self.warm.is_some() && self.warm_priced.is_none_or(far) {
+            self.warm_priced = self.warm;
+            let solution = self.best_known()?;
+            return Ok(self.change_if_worth_it(seen.step, Reason::Warmup, solution));
         }
-        Ok(self.look_at_gain(seen))
+        Ok(if seen.warming { Wish::Nothing } else { self.look_at_gain(seen) })
     }
 
     /// The gains were measured, as wished for.
     pub fn explored(&mut self, step: u64, curve: Curve) -> Result<Option<Decision>> {
         self.exploring = false;
         (self.curve, self.explored, self.last_explored) = (curve, true, step);
-        let solution = self.problem().solve()?;
+        let solution = self.best_known()?;
         self.gain.clear();
         self.usual_gain = None;
         match self.change_if_worth_it(step, Reason::Gain, solution) {
@@ -276,16 +297,28 @@ impl Controller {
         wish
     }
 
-    /// The best for what is known; while the gains are not, at the density there is.
+    /// The best for what is known; while the gains are not, at the largest density.
     fn best_known(&self) -> Result<Solution> {
         self.best_of(&self.problem())
     }
 
     fn best_of(&self, problem: &Problem<'_>) -> Result<Solution> {
-        match self.explored {
-            true => problem.solve(),
-            false => Ok(problem.at(self.priced_density)),
+        match (self.explored, self.warm) {
+            (true, None) => problem.solve(),
+            (true, Some(_)) => Ok(self.at(problem, problem.solve()?.density)),
+            (false, _) => Ok(self.at(problem, self.limits.max_density)),
         }
+    }
+
+    /// The best at a density, by the ways that are fastest at the one a warm-up makes of it.
+    fn at(&self, problem: &Problem<'_>, density: f64) -> Solution {
+        let found = problem.at(self.warmed(density));
+        Solution { density: f64::from(density as f32), ..found }
+    }
+
+    /// The density that steps go by where this one is chosen.
+    fn warmed(&self, density: f64) -> f64 {
+        self.warm.map_or(density, |warm| warm.max(density))
     }
 
     fn look_at_gain(&mut self, seen: &Observation) -> Wish {

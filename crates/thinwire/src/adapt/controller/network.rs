@@ -6,7 +6,7 @@ use crate::adapt::cost::{Load, Network, Ranks};
 use crate::adapt::decision::{Decision, Reason};
 use crate::adapt::estimate::Shown;
 use crate::adapt::price::{Collective, Model};
-use crate::adapt::solve::{Problem, Solution};
+use crate::adapt::solve::{Measured, Problem, Solution};
 use crate::adapt::{Limits, Solver};
 
 /// Networks on which steps take times that differ by less than this factor are alike.
@@ -107,18 +107,26 @@ impl Controller {
     pub(super) fn shown(&self, seen: &Observation) -> Shown {
         let ranks: Ranks = self.model.ranks;
         let mut shown = Shown { sum: (Load::default(), 0.0), spread: (Load::default(), 0.0) };
-        let mut more = 0.0;
-        for (way, elements) in self.choice.ways.iter().zip(&self.buckets) {
-            more += self.measured[*way].sync / self.choice.ways.len() as f64;
-            for leg in self.ways[*way].legs(*elements, seen.density) {
-                let load = leg.collective.load(ranks, leg.bytes);
-                match leg.collective {
-                    Collective::RingSum | Collective::TreeSum => shown.sum.0 = shown.sum.0 + load,
-                    _ => shown.spread.0 = shown.spread.0 + load,
-                }
+        let buckets = self.choice.ways.iter().zip(&self.buckets);
+        let legs = buckets.flat_map(|(way, elements)| self.ways[*way].legs(*elements, seen.density));
+        for leg in legs.chain(self.choice.ways.iter().find_map(|way| self.ways[*way].verdict())) {
+            let load = leg.collective.load(ranks, leg.bytes);
+            match leg.collective {
+                Collective::RingSum | Collective::TreeSum => shown.sum.0 = shown.sum.0 + load,
+                _ => shown.spread.0 = shown.spread.0 + load,
             }
         }
+        let more = self.learned(seen.density);
         (shown.sum.1, shown.spread.1) = (seen.sum / more, seen.spread / more);
         shown
+    }
+
+    /// How much longer the choice is known to take on the network than the model says.
+    pub(super) fn learned(&self, density: f64) -> f64 {
+        let plain = vec![Measured::default(); self.ways.len()];
+        let plain =
+            Problem { measured: &plain, ..self.problem() }.price_of(&self.choice.ways, density).sync();
+        let known = self.problem().price_of(&self.choice.ways, density).sync();
+        if plain > 0.0 { known / plain } else { 1.0 }
     }
 }

@@ -1,6 +1,6 @@
 //! Wire and work together: the time of a step.
 
-use super::{Collective, Way, Wire, Workshop};
+use super::{Collective, Leg, Way, Wire, Workshop};
 use crate::adapt::cost::{Network, Ranks};
 
 /// What is known about a group of ranks, and with it the time of any step.
@@ -64,11 +64,25 @@ impl Model {
         Model { ranks: Ranks::new(ranks), wire: Wire::uniform(network), workshop: Workshop::default() }
     }
 
-    /// What a bucket of so many elements takes.
+    /// What a step of a single bucket of so many elements takes.
     pub fn price(&self, way: &Way, elements: f64, density: f64) -> Price {
+        self.price_of_bucket(way, elements, density) + self.price_of_verdict(way)
+    }
+
+    /// What a bucket among others takes.
+    pub fn price_of_bucket(&self, way: &Way, elements: f64, density: f64) -> Price {
         let work = self.workshop.seconds(way, self.ranks.count(), elements, density);
-        let mut price = Price { work, ..Price::default() };
-        for leg in way.legs(elements, density) {
+        Price { work, ..self.price_of_legs(way.legs(elements, density)) }
+    }
+
+    /// What comes behind all buckets, if one of them goes this way.
+    pub fn price_of_verdict(&self, way: &Way) -> Price {
+        self.price_of_legs(way.verdict())
+    }
+
+    fn price_of_legs(&self, legs: impl IntoIterator<Item = Leg>) -> Price {
+        let mut price = Price::default();
+        for leg in legs {
             let seconds = self.wire.seconds(self.ranks, leg);
             match leg.collective {
                 Collective::RingSum | Collective::TreeSum => price.sum += seconds,

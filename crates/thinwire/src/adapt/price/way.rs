@@ -103,7 +103,7 @@ impl Way {
         if self.is_dense() { elements } else { (elements * density).max(1.0) }
     }
 
-    /// The collectives of a step of a bucket, one after the other.
+    /// The collectives of a bucket, one after the other; behind all buckets there may be a [verdict](Way::verdict).
     ///
     /// ```
     /// use thinwire::adapt::price::{Collective, Way};
@@ -120,10 +120,7 @@ impl Way {
         let kept = self.kept(elements, density);
         let (sum, cast) = (Collective::sum(self.sum), Collective::cast(self.spread));
         match self.form {
-            Form::Dense { width } => vec![
-                Leg { collective: sum, bytes: width * elements },
-                Leg { collective: Collective::StraightGather, bytes: 0.0 },
-            ],
+            Form::Dense { width } => vec![Leg { collective: sum, bytes: width * elements }],
             Form::Gathered { value_bits, universe } => {
                 let coordinates = kept * universe;
                 let bits = kept * value_bits + coordinates * index_bits(density);
@@ -145,6 +142,11 @@ impl Way {
                 legs
             }
         }
+    }
+
+    /// What comes behind all buckets of a step, once, if one of them goes this way: everybody tells whether it took part.
+    pub fn verdict(&self) -> Option<Leg> {
+        self.is_dense().then_some(Leg { collective: Collective::StraightGather, bytes: 0.0 })
     }
 
     /// How the algorithms are called in a table.

@@ -61,7 +61,8 @@ fn by(group: &SharedGroup, way: &Way, wire: &Wire, effort: &Effort) -> Result<La
     let (mut before, mut after, mut whole) = (Vec::new(), Vec::new(), Vec::new());
     for &density in densities {
         let on_the_wire = |elements: usize| -> f64 {
-            way.legs(elements as f64, density).into_iter().map(|leg| wire.seconds(ranks, leg)).sum()
+            let legs = way.legs(elements as f64, density).into_iter().chain(way.verdict());
+            legs.map(|leg| wire.seconds(ranks, leg)).sum()
         };
         let mut elements = effort.elements;
         while elements > FEWEST && on_the_wire(elements) > STEP_OF_MESSAGE * effort.seconds {

@@ -5,7 +5,7 @@ use super::{Scene, Wires};
 use crate::Result;
 use crate::adapt::cost::{Network, Ranks};
 use crate::adapt::estimate::of_the_last_two;
-use crate::adapt::price::{Collective, Way, Wire, Workshop};
+use crate::adapt::price::{Collective, Leg, Way, Wire, Workshop};
 use crate::adapt::probe::{Budget, look};
 
 /// The clocks of all ranks.
@@ -147,21 +147,16 @@ impl<'a> Clock<'a> {
                 *time += selecting * cluster.pace(step, rank);
             }
             let legs = way.legs(elements, course.density);
-            let with_note = if bucket == 0 { legs.len() - 1 } else { usize::MAX };
-            for (number, leg) in legs.iter().enumerate() {
-                let is_sum = matches!(leg.collective, Collective::RingSum | Collective::TreeSum);
-                // Sums carry a place for everybody's note.
-                let notes = if is_sum { course.note * ranks.count() as f64 } else { course.note };
-                let length = leg.bytes + if number == with_note { notes } else { 0.0 };
-                for (spent, time) in self.spent.iter_mut().zip(&self.times) {
-                    spent[usize::from(!is_sum)] -= time;
-                }
-                self.wires.pass(leg.collective, length, step % ranks.count(), &mut self.times);
-                for (spent, time) in self.spent.iter_mut().zip(&self.times) {
-                    spent[usize::from(!is_sum)] += time;
-                }
-                bytes += leg.collective.load(ranks, length).bytes;
+            let with_note = if bucket == 0 && !way.is_dense() { legs.len() - 1 } else { usize::MAX };
+            for (number, leg) in legs.into_iter().enumerate() {
+                let note = if number == with_note { course.note } else { 0.0 };
+                bytes += self.pass(step, leg, note);
             }
+        }
+        let ways = || course.choice.iter().map(|way| &course.ways[*way]);
+        if let Some(verdict) = ways().find_map(Way::verdict) {
+            let note = if ways().next().is_some_and(Way::is_dense) { course.note } else { 0.0 };
+            bytes += self.pass(step, verdict, note);
         }
         let echo = course.echo.then(|| self.listen());
         for (rank, time) in self.times.iter_mut().enumerate() {
@@ -183,6 +178,22 @@ impl<'a> Clock<'a> {
             seconds: self.now() - began,
             bytes,
         }
+    }
+
+    /// A collective with a note of so many bytes from every rank, and the time it takes each; the bytes of the busiest.
+    fn pass(&mut self, step: usize, leg: Leg, note: f64) -> f64 {
+        let ranks = Ranks::new(self.done.len());
+        let is_sum = matches!(leg.collective, Collective::RingSum | Collective::TreeSum);
+        // Sums carry a place for everybody's note.
+        let length = leg.bytes + if is_sum { note * ranks.count() as f64 } else { note };
+        for (spent, time) in self.spent.iter_mut().zip(&self.times) {
+            spent[usize::from(!is_sum)] -= time;
+        }
+        self.wires.pass(leg.collective, length, step % ranks.count(), &mut self.times);
+        for (spent, time) in self.spent.iter_mut().zip(&self.times) {
+            spent[usize::from(!is_sum)] += time;
+        }
+        leg.collective.load(ranks, length).bytes
     }
 
     /// An empty message from everybody to everybody: the time of the last two ranks, and the mean.

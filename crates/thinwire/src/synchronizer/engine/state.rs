@@ -91,6 +91,7 @@ impl<K: Kernels> Engine<K> {
                 self.lanes.iter_mut().for_each(Lane::may_keep);
                 self.unassigned = self.adaptation.is_some();
                 self.progress = Progress { step: state.step, epoch: state.epoch, ..Progress::default() };
+                self.adaptation.iter_mut().for_each(|adaptation| adaptation.restored(state.step));
             }
             // What was there a moment ago fits.
             Err(_) => self.restore_lanes(&before)?,
