@@ -68,7 +68,8 @@ pub fn compare(scene: &Scene, limits: &Limits, progress: &mut dyn FnMut(&str, us
     let mut best: Option<(String, Run)> = None;
     for way in limits.ways()? {
         for density in LADDER.into_iter().filter(|c| !way.is_dense() || *c == LADDER[0]) {
-            let name = if way.is_dense() { way.to_string() } else { format!("{way}, {} %", 100.0 * density) };
+            let name =
+                if way.is_dense() { way.to_string() } else { format!("{way}, {:.1} %", 100.0 * density) };
             let ways = vec![way.clone(); scene.buckets.len()];
             let fixed = told(&name, Driver::Fixed { ways, density })?;
             let faster = best.as_ref().is_none_or(|(_, best)| fixed.seconds() < best.seconds());
