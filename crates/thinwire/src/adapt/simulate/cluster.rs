@@ -136,12 +136,9 @@ const HICCUP: u64 = 6;
 pub(super) const GAIN: u64 = 7;
 pub(super) const PROBE: u64 = 8;
 
-/// The finaliser of SplitMix64.
-fn mix(x: u64) -> u64 {
-    let x = x.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ x >> 31
+/// A counter to a random-looking word.
+fn mix(counter: u64) -> u64 {
+    crate::select::mix(counter.wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
 #[cfg(test)]

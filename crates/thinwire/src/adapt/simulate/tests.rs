@@ -210,15 +210,3 @@ fn what_can_not_be_simulated_is_refused() {
         assert!(run(&broken, &fixed, &mut |_| ()).is_err());
     }
 }
-
-/// Not a bound, but a figure: `cargo test --release -p thinwire --lib a_thousand -- --ignored --nocapture`.
-#[test]
-#[ignore = "prints how long it takes"]
-fn a_thousand_workers_take_a_thousand_steps() {
-    for workers in [64, 1024, 4096] {
-        let scene = scene(workers, Timetable::c1(), 1000, 1);
-        let begun = std::time::Instant::now();
-        let seconds = auto(&scene).seconds();
-        eprintln!("{workers} workers, 1000 steps, {seconds:.0} s of training: {:?}", begun.elapsed());
-    }
-}
