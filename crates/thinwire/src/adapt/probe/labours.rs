@@ -33,6 +33,7 @@ pub(super) fn measure(
     method: &str,
     wire: &Wire,
     effort: &Effort,
+    supply: &mut Supply,
     workshop: &mut Workshop,
     progress: &mut dyn FnMut(&str),
 ) -> Result<()> {
@@ -40,7 +41,7 @@ pub(super) fn measure(
     for how in [Algorithm::Ring, Algorithm::Tree] {
         let way = Way::by(method, how)?;
         progress(&way.to_string());
-        let labour = by(group, &way, wire, effort)?;
+        let labour = by(group, &way, wire, effort, supply)?;
         workshop.set_way(&way, labour);
         mean.element += labour.element / 2.0;
         mean.kept += labour.kept / 2.0;
@@ -55,7 +56,7 @@ pub(super) fn measure(
 /// Work is what a whole step takes beyond what its collectives take by themselves. That is more than a rank counts
 /// itself where ranks share cores and wait for each other, and less where bytes travel while somebody still works. How
 /// much of it is for values sent and how much for values received is told by the ranks' own clocks.
-fn by(group: &SharedGroup, way: &Way, wire: &Wire, effort: &Effort) -> Result<Labour> {
+fn by(group: &SharedGroup, way: &Way, wire: &Wire, effort: &Effort, supply: &mut Supply) -> Result<Labour> {
     let ranks = Ranks::new(group.size());
     let densities = if way.is_dense() { &[1.0][..] } else { &DENSITIES };
     let (mut before, mut after, mut whole) = (Vec::new(), Vec::new(), Vec::new());
@@ -69,7 +70,7 @@ fn by(group: &SharedGroup, way: &Way, wire: &Wire, effort: &Effort) -> Result<La
             elements /= 2;
         }
         let wire = on_the_wire(elements);
-        let work = steps(group, way, elements, density, wire)?;
+        let work = steps(group, way, elements, density, wire, supply)?;
         let (elements, kept) = (elements as f64, way.kept(elements as f64, density));
         before.push(([elements, kept], work.before));
         after.push(([elements, kept], work.after));
@@ -100,8 +101,37 @@ struct Work {
     total: f64,
 }
 
+/// What steps work on: making it takes longer than the steps, so that those of one length share it.
+#[derive(Debug, Default)]
+pub(super) struct Supply {
+    fresh: [Vec<f32>; 2],
+    weights: [Vec<f32>; 1],
+}
+
+impl Supply {
+    fn make(&mut self, elements: usize, rank: usize) {
+        if self.weights[0].len() == elements {
+            return;
+        }
+        let source = Gradients::new(elements, 1);
+        for (gradient, number) in self.fresh.iter_mut().zip(2 * rank as u64..) {
+            gradient.resize(elements, 0.0);
+            source.fill(number, gradient);
+        }
+        self.weights[0].resize(elements, 0.0);
+        source.weights(&mut self.weights[0]);
+    }
+}
+
 /// The slowest rank's times in some steps: the others wait for it.
-fn steps(group: &SharedGroup, way: &Way, elements: usize, density: f64, wire: f64) -> Result<Work> {
+fn steps(
+    group: &SharedGroup,
+    way: &Way,
+    elements: usize,
+    density: f64,
+    wire: f64,
+    supply: &mut Supply,
+) -> Result<Work> {
     let mut group = group.clone();
     // Two dimensions: vectors are sent dense by some methods.
     let columns = 64.min(elements);
@@ -113,14 +143,8 @@ fn steps(group: &SharedGroup, way: &Way, elements: usize, density: f64, wire: f6
     if !way.is_dense() {
         synchronizer.set_density(Some(density))?;
     }
-    let source = Gradients::new(elements, 1);
-    let first = 2 * group.rank() as u64;
-    let mut fresh = [vec![0.0; elements], vec![0.0; elements]];
-    for (gradient, number) in fresh.iter_mut().zip(first..) {
-        source.fill(number, gradient);
-    }
-    let mut weights = [vec![0.0; elements]];
-    source.weights(&mut weights[0]);
+    supply.make(elements, group.rank());
+    let Supply { fresh, weights } = supply;
     let mut gradients = [Vec::with_capacity(elements)];
     let mut times = Vec::new();
     // A nanosecond for an element, at least.
@@ -130,7 +154,7 @@ fn steps(group: &SharedGroup, way: &Way, elements: usize, density: f64, wire: f6
         group.mark(Mark { step: step as u64, ..Mark::default() });
         group.barrier()?;
         let begun = Instant::now();
-        let report = synchronizer.step(&mut gradients, &weights)?;
+        let report = synchronizer.step(&mut gradients, &weights[..])?;
         let total = begun.elapsed();
         if step >= WARM_UP {
             let after = report.times.settle;

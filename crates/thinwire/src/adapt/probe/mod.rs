@@ -104,9 +104,9 @@ pub fn full(group: &SharedGroup, effort: &Effort, progress: &mut dyn FnMut(&str)
     progress("latency and bandwidth");
     let network = quick(&mut shared, Budget::default())?;
     let wire = wires::measure(&mut shared, network, effort.seconds, progress)?;
-    let mut workshop = Workshop::default();
+    let (mut workshop, mut supply) = (Workshop::default(), labours::Supply::default());
     for method in &effort.methods {
-        labours::measure(group, method, &wire, effort, &mut workshop, progress)?;
+        labours::measure(group, method, &wire, effort, &mut supply, &mut workshop, progress)?;
     }
     Ok(Probe { ranks: shared.size(), network, wire, workshop })
 }
