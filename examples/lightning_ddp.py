@@ -93,6 +93,10 @@ def main():
     if trainer.is_global_zero:
         print(f"accuracy {100 * result['accuracy']:.2f} %")
         print(model.sync.report())
+    # Lightning leaves that open. A thread of Gloo may then still hold tensors when Python ends, and would end the
+    # process with SIGABRT (pytorch/pytorch#190489).
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
