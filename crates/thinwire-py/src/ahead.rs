@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use thinwire::Result;
-use thinwire::kernels::cuda::{Counter, Device, Element};
+use thinwire::kernels::cuda::{Counter, Device, Element, Watch};
+use thinwire::{Error, Result};
 
 /// Between two looks at a step that is under way.
 const PAUSE: Duration = Duration::from_micros(50);
@@ -14,6 +14,8 @@ pub struct Ahead {
     device: Arc<Device>,
     /// The steps that are over.
     counter: Arc<Counter>,
+    /// Lets them go if the host stands in the way.
+    watch: Watch,
     /// Streams beside which the engine goes on.
     tried: Vec<u64>,
     /// Numbers whose kernels are loaded.
@@ -23,7 +25,8 @@ pub struct Ahead {
 impl Ahead {
     pub fn new(device: &Arc<Device>) -> Result<Ahead> {
         let counter = Arc::new(Counter::new(device)?);
-        Ok(Ahead { device: device.clone(), counter, tried: Vec::new(), loaded: Vec::new() })
+        let watch = Watch::new(device, &counter);
+        Ok(Ahead { device: device.clone(), counter, watch, tried: Vec::new(), loaded: Vec::new() })
     }
 
     pub fn counter(&self) -> Arc<Counter> {
@@ -54,6 +57,13 @@ impl Ahead {
             self.tried.push(stream);
         }
         // SAFETY: as the caller promises.
-        unsafe { self.counter.hold(stream, number) }
+        unsafe { self.counter.hold(stream, number) }?;
+        self.watch.holds(number);
+        Ok(())
+    }
+
+    /// What to say if streams did not wait to the end.
+    pub fn fault(&self) -> Option<Error> {
+        self.watch.fault()
     }
 }

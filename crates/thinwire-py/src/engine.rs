@@ -113,6 +113,14 @@ impl Engine {
         }
     }
 
+    /// What to say if a stream did not wait to the end of the step.
+    pub fn fault(&self) -> Option<Error> {
+        match self {
+            Engine::Cuda(.., Some(ahead)) => ahead.fault(),
+            _ => None,
+        }
+    }
+
     /// Gives back what could not be given back while a stream waited.
     pub fn give_back(&self) {
         if let Engine::Cuda(_, device, Some(_)) = self {

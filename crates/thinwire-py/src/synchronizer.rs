@@ -124,7 +124,7 @@ impl Synchronizer {
 
     /// Waits until all buckets hold their means; Ctrl-C ends it.
     fn wait<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let finished = loop {
+        let mut finished = loop {
             let inner = self.inner()?;
             match py.detach(|| inner.wait_for(BETWEEN_SIGNALS)) {
                 Ok(None) => {
@@ -149,6 +149,10 @@ impl Synchronizer {
                 }
             }
         };
+        if let Some(fault) = self.inner()?.fault() {
+            self.lost = Some(fault.to_string());
+            finished = Err(fault);
+        }
         self.taken = self.taken.wrapping_add(1);
         (self.under_way, self.held) = (false, false);
         let finished = report(py, &finished.or_exception()?)?;

@@ -39,13 +39,16 @@ class Given(nn.Module):
 
 
 def gradients(model: nn.Module, rank: int, step: int) -> "list[torch.Tensor]":
-    """Those of a rank in a step: each layer with its own scale, which drifts, and a part that stays."""
+    """Those of a rank in a step: each layer with its own scale, which drifts, and a part that stays. They come from
+    pinned memory, which is fine also while the GPU waits."""
     made = []
     for place, parameter in enumerate(model.parameters()):
         lasting = torch.Generator().manual_seed(place)
         fresh = torch.Generator().manual_seed(1_000_003 * rank + 101 * step + place)
         values = 0.3 * torch.randn(parameter.shape, generator=lasting) + torch.randn(parameter.shape, generator=fresh)
-        made.append((values * (0.5 + place) * (1 + 0.1 * step)).to(parameter.dtype).to(parameter.device))
+        values = (values * (0.5 + place) * (1 + 0.1 * step)).to(parameter.dtype)
+        values = values.pin_memory() if parameter.is_cuda else values
+        made.append(values.to(parameter.device, non_blocking=True))
     return made
 
 

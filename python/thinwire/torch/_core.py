@@ -299,6 +299,12 @@ class Core:
             raise BadArgument(f"density is {density!r}, but auto chooses it; give it min_density and max_density")
         self._density = density
 
+    def wait(self) -> None:
+        """With ``run_ahead``: waits until the last step is over, so that anything may be asked of the GPU, such as
+        copies from or to memory that is not pinned. Its error, if it had one, is raised here, but for a skipped step,
+        which all ranks are told of at the end of the next one. Otherwise there is nothing to wait for."""
+        self._collect()
+
     def report(self) -> Report:
         """Bytes, ratio, achieved k, gain and stage times so far. With ``run_ahead`` it waits for the last step."""
         self._collect()

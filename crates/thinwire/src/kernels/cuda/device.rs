@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{self, CUdevice_attribute};
 use cudarc::driver::{DriverError, result as driver};
 
+use super::call::{Calls, Current};
 use super::compile::{self, Program, words};
 use super::memory::Element;
 use crate::{Error, Result};
@@ -22,26 +22,11 @@ pub struct Device {
     architecture: String,
     name: String,
     processors: u32,
-    /// Waits of the host for the stream: how many were begun, and the last of those that are over.
-    waits_begun: AtomicU64,
-    waits_over: AtomicU64,
+    calls: Arc<Calls>,
     modules: Mutex<HashMap<Program, Module>>,
     functions: Mutex<HashMap<(Program, &'static str), Function>>,
     /// Where other streams may wait for this one: memory to be given back when none does.
     left: Option<Mutex<Vec<Left>>>,
-}
-
-/// The context that was current before, and will be again.
-#[must_use]
-pub(super) struct Current(Option<sys::CUcontext>);
-
-impl Drop for Current {
-    fn drop(&mut self) {
-        if let Some(before) = self.0 {
-            // SAFETY: it was current a moment ago, on this thread.
-            let _ = unsafe { driver::ctx::set_current(before) };
-        }
-    }
 }
 
 /// Memory that nobody holds any longer, by its address.
@@ -123,7 +108,8 @@ impl Device {
         let before = driver::ctx::get_current().map_err(failed)?.filter(|before| *before != context);
         // SAFETY: the context was just retained.
         unsafe { driver::ctx::set_current(context) }.map_err(failed)?;
-        let _current = Current(before);
+        let calls = Arc::new(Calls::default());
+        let _current = Current::new(before, &calls);
         let processors = attribute(device, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         let (kind, priority) =
             (driver::stream::StreamKind::NonBlocking, if ahead { highest_priority()? } else { 0 });
@@ -136,8 +122,7 @@ impl Device {
             architecture,
             name,
             processors,
-            waits_begun: AtomicU64::new(0),
-            waits_over: AtomicU64::new(0),
+            calls,
             modules: Mutex::default(),
             functions: Mutex::default(),
             left: ahead.then(Mutex::default),
@@ -165,11 +150,16 @@ impl Device {
         let failed = |error| fault("use the GPU", error);
         let before = driver::ctx::get_current().map_err(failed)?;
         if before == Some(self.context) {
-            return Ok(Current(None));
+            return Ok(Current::new(None, &self.calls));
         }
         // SAFETY: the context is retained as long as the device is open.
         unsafe { driver::ctx::set_current(self.context) }.map_err(failed)?;
-        Ok(Current(before))
+        Ok(Current::new(before, &self.calls))
+    }
+
+    /// What is known of calls into the driver.
+    pub(super) fn calls(&self) -> &Arc<Calls> {
+        &self.calls
     }
 
     /// Launches a kernel of so many blocks and threads on the stream. An empty grid is nothing to do.
@@ -290,22 +280,22 @@ impl Device {
     /// Waits until the stream has done everything.
     pub fn wait(&self) -> Result<()> {
         let _current = self.bind()?;
-        let number = self.waits_begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let number = self.calls.begin_wait();
         // SAFETY: the stream is there.
         unsafe { driver::stream::synchronize(self.stream) }
             .map_err(|error| fault("finish the work on the GPU", error))?;
-        self.waits_over.fetch_max(number, Ordering::SeqCst);
+        self.calls.end_wait(number);
         Ok(())
     }
 
     /// The number of the next wait, after which everything begun before is done; for [`wait_since`](Device::wait_since).
     pub(super) fn next_wait(&self) -> u64 {
-        self.waits_begun.load(Ordering::SeqCst) + 1
+        self.calls.next_wait()
     }
 
     /// Waits, unless a wait of this number or a later one is over.
     pub(super) fn wait_since(&self, number: u64) -> Result<()> {
-        if self.waits_over.load(Ordering::SeqCst) < number { self.wait() } else { Ok(()) }
+        if self.calls.is_over(number) { Ok(()) } else { self.wait() }
     }
 
     /// Bytes at an address become zero.

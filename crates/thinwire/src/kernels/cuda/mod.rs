@@ -9,6 +9,7 @@
 //! ask nothing before. Kernels are [compiled at run time](Program), and nothing here needs CUDA to build.
 
 mod ahead;
+mod call;
 mod choose;
 mod codec;
 mod compile;
@@ -25,6 +26,7 @@ mod survey;
 mod trip;
 mod upload;
 mod walk;
+mod watch;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -39,6 +41,7 @@ pub use memory::{Buffer, Element, Gradient, Pinned};
 pub use spectrum::CudaSpectrum;
 pub use survey::CudaSurvey;
 pub use trip::{FftTrip, TripTimes};
+pub use watch::Watch;
 
 use crate::{Error, Result};
 use choose::Chooser;
