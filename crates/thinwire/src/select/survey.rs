@@ -29,6 +29,12 @@ pub trait Survey {
     /// "more than `enough`", any answer up to `enough` is exact.
     fn count_above(&mut self, threshold: f32, enough: usize) -> usize;
 
+    /// Whether the best `k` come of the walk before anything is asked: then to narrow them down first is only to wait.
+    fn brings_best(&self, k: usize) -> bool {
+        let _ = k;
+        false
+    }
+
     /// Every `stride`-th score from element `start` on, appended to `scores`.
     fn sample(&mut self, start: usize, stride: usize, scores: &mut Vec<f32>);
 

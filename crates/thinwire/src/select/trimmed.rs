@@ -7,7 +7,8 @@ use crate::kernels::Score;
 /// exact top-k of those that passed. The result is the exact top-k; trimming only shortens the way.
 ///
 /// The published loop never ends on a vector of zeros or of equal magnitudes. Here it ends at the mean:
-/// below that trimming saves nothing.
+/// below that trimming saves nothing. Where the walk of a device brings the best `k` by itself, as a GPU's does from the
+/// second step on, nothing is trimmed: the device would wait for each round.
 #[derive(Debug, Clone, Copy)]
 pub struct Trimmed {
     /// How far the threshold falls each round, as a fraction (at least 0.01) of the way from mean to
@@ -37,6 +38,9 @@ impl Select for Trimmed {
     }
 
     fn select(&mut self, survey: &mut dyn Survey, k: usize, _step: u64) {
+        if survey.brings_best(k) {
+            return survey.keep_top(k);
+        }
         let (mean, max) = mean_and_max(survey, self.score);
         let step = self.step.clamp(0.01, 1.0);
         let rounds = (1.0 / step).ceil() as usize;

@@ -121,6 +121,7 @@ impl Kernels for Cuda {
         self.work.bytes()
             + self.upload.bytes()
             + self.mean.bytes()
+            + self.pending.bytes()
             + 4 * self.scratch.len()
             + self.codec.bytes()
             + host
@@ -188,8 +189,8 @@ impl Kernels for Cuda {
     ) -> Result<()> {
         let to = values.room(range.len())?;
         copy(&self.device, vector.at(range.start), to, 4 * range.len())?;
-        let fetched = values.fetch_ahead(range.len())?;
-        values.grow(range.len(), fetched);
+        // It comes to the host with what is selected.
+        values.grow(range.len(), false);
         Ok(())
     }
 
@@ -203,8 +204,7 @@ impl Kernels for Cuda {
         Cuda::check(gradient, range.end)?;
         let to = values.room(range.len())?;
         self.widen(gradient.at(range.start), gradient.element(), range.len(), scale, to)?;
-        let fetched = values.fetch_ahead(range.len())?;
-        values.grow(range.len(), fetched);
+        values.grow(range.len(), false);
         Ok(())
     }
 
@@ -303,6 +303,7 @@ impl Kernels for Cuda {
     }
 
     fn begin_mean(&mut self, mean: &mut Gradient) -> Result<()> {
+        self.pending.clear();
         self.zero_mean(mean)
     }
 
@@ -312,6 +313,7 @@ impl Kernels for Cuda {
 
     fn put(&mut self, sums: &[f32], start: usize, mean: &mut Gradient) -> Result<()> {
         Cuda::check(mean, start + sums.len())?;
+        self.add_pending()?;
         let from = self.upload.send(sums)?;
         copy(&self.device, from, self.mean.address(mean) + 4 * start as u64, 4 * sums.len())
     }
@@ -322,6 +324,7 @@ impl Kernels for Cuda {
         sums: &[f32],
         mean: &mut Gradient,
     ) -> Result<()> {
+        self.add_pending()?;
         let what = self.upload.send(sums)?;
         let count = positions.range.len().min(sums.len());
         let positions = positions.list.at(positions.range.start);
@@ -329,6 +332,7 @@ impl Kernels for Cuda {
     }
 
     fn end_mean(&mut self, mean: &mut Gradient) -> Result<()> {
+        self.add_pending()?;
         self.round_mean(mean)
     }
 
@@ -421,6 +425,7 @@ impl Kernels for Cuda {
     }
 
     fn add_spectrum(&mut self, spectrum: &mut CudaSpectrum, mean: &mut Gradient) -> Result<()> {
+        self.add_pending()?;
         // The mean is zero there: frequencies are all that the unit's elements get.
         // SAFETY: the sums are as long as their bucket.
         unsafe { spectrum.inverse(self.mean.address(mean), Onto::Replace) }

@@ -48,15 +48,17 @@ impl<T: Pod> DeviceList<T> {
         Ok(self.memory.at(self.len))
     }
 
-    /// Begins to bring `more` entries that are about to be appended to the host, if the list stays short.
+    /// Begins to bring `more` entries that are about to be appended to the host, with all before them that are not there,
+    /// if the list stays short.
     pub(super) fn fetch_ahead(&mut self, more: usize) -> Result<bool> {
         let end = self.len + more;
-        if end > SHORT || self.mirrored < self.len {
+        if end > SHORT {
             return Ok(false);
         }
         self.grow_mirror(end)?;
-        self.mirror.fetch(self.len..end, self.memory.at(self.len))?;
+        self.mirror.fetch(self.mirrored..end, self.memory.at(self.mirrored))?;
         self.fetched = self.device.next_wait();
+        self.mirrored = self.len;
         Ok(true)
     }
 

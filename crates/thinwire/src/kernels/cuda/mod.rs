@@ -20,6 +20,7 @@ mod kernels;
 mod list;
 mod mean;
 mod memory;
+mod pending;
 mod section;
 mod spectrum;
 mod survey;
@@ -48,6 +49,7 @@ use choose::Chooser;
 use codec::{Codec, Run};
 use device::launch;
 use mean::Mean;
+use pending::Pending;
 use upload::Upload;
 use walk::{Job, Unit, Workspace};
 
@@ -80,6 +82,7 @@ pub struct Cuda {
     units: HashMap<Vec<Range<usize>>, Arc<Unit>>,
     upload: Upload,
     mean: Mean,
+    pending: Pending,
     /// Work space of several uses, none of which lasts longer than a call.
     scratch: Buffer<f32>,
     indices: Vec<u32>,
@@ -125,6 +128,7 @@ impl Cuda {
             units: HashMap::new(),
             upload: Upload::new(&device),
             mean: Mean::new(&device),
+            pending: Pending::default(),
             scratch: Buffer::empty(&device),
             indices: Vec::new(),
             decoded: Vec::new(),

@@ -127,6 +127,10 @@ impl Cuda {
     pub(super) fn add(&mut self, section: &Section<'_>, factor: f32, mean: &Gradient) -> Result<()> {
         let start = section.start() as usize;
         Cuda::check(mean, start + section.universe() as usize)?;
+        if section.count() as usize <= SHORT {
+            return self.add_short(section, factor, mean);
+        }
+        self.add_pending()?;
         let codec::Decoded { indices, values } = self.decode(section)?;
         let to = self.mean.address(mean) + 4 * start as u64;
         match indices {

@@ -98,6 +98,11 @@ impl<'a> CudaSurvey<'a> {
         })
     }
 
+    /// Whether nothing was asked yet, and candidates are on their way.
+    fn is_unseen(&self) -> bool {
+        self.head.is_none() && self.failed.is_none() && self.floor < f32::INFINITY
+    }
+
     /// What the walk came to; waits the first time.
     fn head(&mut self) -> Result<Head, Fault> {
         if let Some(fault) = &self.failed {
@@ -286,6 +291,10 @@ impl Survey for CudaSurvey<'_> {
     fn count_above(&mut self, threshold: f32, enough: usize) -> usize {
         let counted = self.counted(threshold, enough);
         self.answer(counted)
+    }
+
+    fn brings_best(&self, k: usize) -> bool {
+        self.is_unseen() && k <= self.expect
     }
 
     fn sample(&mut self, start: usize, stride: usize, scores: &mut Vec<f32>) {

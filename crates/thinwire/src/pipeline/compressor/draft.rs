@@ -109,11 +109,18 @@ impl<K: Kernels> Compressor<K> {
             return if everything.is_empty() {
                 Ok(())
             } else {
-                self.draft_dense(kernels, everything, &step, report)
+                self.draft_dense(kernels, &[everything], &step, report)
             };
         }
-        for number in 0..self.dense.len() {
-            self.draft_dense(kernels, self.dense[number].clone(), &step, report)?;
+        if !self.dense.is_empty() {
+            let ranges = std::mem::take(&mut self.dense);
+            let drafted = self.draft_dense(kernels, &ranges, &step, report);
+            self.dense = ranges;
+            drafted?;
+            if self.units.is_empty() {
+                // There is nothing else whose end the host waits for.
+                kernels.on_host(&mut self.message.values)?;
+            }
         }
         for number in 0..self.units.len() {
             if self.spectrum.is_some() {
@@ -131,16 +138,16 @@ impl<K: Kernels> Compressor<K> {
         density >= 1.0 && (self.recipe.density < 1.0 || self.spectrum.is_none())
     }
 
+    /// Ranges that are sent as they are: one walk for all of them.
     fn draft_dense(
         &mut self,
         kernels: &mut K,
-        range: Range<usize>,
+        ranges: &[Range<usize>],
         step: &Step<'_, K>,
         report: &mut Report,
     ) -> Result<()> {
         let &Step { input, scale, .. } = step;
         let Compressor { bucket, memory, message, .. } = self;
-        let ranges = std::slice::from_ref(&range);
         let remembers = !memory.residual.is_empty();
         let measured = if remembers {
             kernels.accumulate(memory.walk(input.gradient, None, scale, Score::Magnitude), ranges)
@@ -148,14 +155,20 @@ impl<K: Kernels> Compressor<K> {
             kernels.statistics(input.gradient, ranges)
         };
         let statistics = measured.map_err(|fault| fault_in(bucket, "gradient", fault))?;
-        message.open(None, range.clone(), message.end());
-        if remembers {
-            kernels.append(&memory.residual, range.clone(), &mut message.values)?;
-        } else {
-            kernels.append_scaled(input.gradient, scale, range.clone(), &mut message.values)?;
+        let first = message.drafts.len();
+        for range in ranges {
+            message.open(None, range.clone(), message.end());
         }
-        message.close();
-        report.dense += range.len();
+        for (range, number) in ranges.iter().zip(first..) {
+            let begin = message.values.len();
+            if remembers {
+                kernels.append(&memory.residual, range.clone(), &mut message.values)?;
+            } else {
+                kernels.append_scaled(input.gradient, scale, range.clone(), &mut message.values)?;
+            }
+            message.drafts[number].values = begin..message.values.len();
+            report.dense += range.len();
+        }
         report.energy += statistics.sum_squares;
         report.energy_sent += statistics.sum_squares;
         Ok(())

@@ -71,6 +71,10 @@ impl<K: Kernels> Compressor<K> {
         if !recipe.feedback {
             return Ok(());
         }
+        // Those of all units stand in a row.
+        if spectrum.is_none() && message.positions.len() > 0 {
+            memory.forget(kernels, message.positions.all())?;
+        }
         for draft in &message.drafts {
             let positions = message.positions.run(draft.positions.clone());
             let left = draft.lossy.then(|| message.values.run(draft.values.clone()));
@@ -80,7 +84,6 @@ impl<K: Kernels> Compressor<K> {
                     None => kernels.clear_range(draft.universe.clone(), &mut memory.residual)?,
                 },
                 (Some(_), None) => {
-                    memory.forget(kernels, positions.clone())?;
                     if let Some(left) = left {
                         kernels.scatter_add(positions, left, &mut memory.residual)?;
                     }

@@ -33,6 +33,15 @@ extern "C" __global__ void add_all(const float *what, u64 count, float factor, f
     }
 }
 
+// The same at positions that differ.
+extern "C" __global__ void scatter_all(const u32 *positions, const float *what, u64 count, float factor, float *values) {
+    EACH(i, count) {
+        u32 at = positions[i];
+        float sum = values[at], value = what[i] * factor;
+        values[at] = sum == 0.0f ? value : sum + value;
+    }
+}
+
 // out[i] = gradient[i] * scale
 extern "C" __global__ void widen(const void *gradient, u32 kind, u64 count, float scale, float *out) {
     EACH(i, count) out[i] = load(gradient, kind, i) * scale;

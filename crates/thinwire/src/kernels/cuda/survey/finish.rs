@@ -38,8 +38,7 @@ impl CudaSurvey<'_> {
         positions: &mut DeviceList<u32>,
         values: &mut DeviceList<f32>,
     ) -> Result<(), Fault> {
-        let unseen = self.head.is_none() && self.failed.is_none() && self.floor < f32::INFINITY;
-        if !unseen {
+        if !self.is_unseen() {
             self.head()?;
             if !self.has(k) {
                 self.look_deeper(k)?;
