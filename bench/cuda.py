@@ -44,8 +44,15 @@ WAYS: "dict[str, dict[str, Any]]" = {
     "topk 0.1 %": {"method": "topk", "density": DENSITY},
     "gaussian-k 0.1 %": {"method": "gaussian-k", "density": DENSITY},
 }
-#: The same, with the GPU waiting for the means and not the host.
-WAYS.update({f"{name}, ahead": {**settings, "run_ahead": True} for name, settings in WAYS.items()})
+#: The same, with the GPU waiting for the means and not the host: until the optimiser is done, or through the next
+#: forward pass.
+WAYS.update(
+    {
+        f"{name}, ahead{how}": {**settings, "run_ahead": run_ahead}
+        for how, run_ahead in (("", True), (" through forward", "forward"))
+        for name, settings in WAYS.items()
+    }
+)
 #: How much longer than DDP's own a step with the hook may be.
 ALLOWED = 1.03
 

@@ -24,7 +24,8 @@ def settings(rank: int) -> "list[str]":
     said = []
     scaler = torch.amp.GradScaler("cpu")
     switched_off = torch.amp.GradScaler("cpu", enabled=False)
-    for given in ({"run_ahead": True, "scaler": scaler}, {"run_ahead": rank == 1}):
+    unlike = {"run_ahead": True if rank == 1 else "forward"}
+    for given in ({"run_ahead": True, "scaler": scaler}, {"run_ahead": rank == 1}, unlike, {"run_ahead": "far"}):
         try:
             tw.compress(DistributedDataParallel(mlp()), "topk", **given).close()
             said.append("nothing")
@@ -35,7 +36,9 @@ def settings(rank: int) -> "list[str]":
 
 
 def test_what_does_not_go_together_is_refused() -> None:
-    for with_scaler, unlike in run(2, settings):
+    for with_scaler, unlike, how_far, unknown in run(2, settings):
+        assert "run_ahead is 'far'; expected False, True or 'forward'" in unknown
+        assert "run_ahead is" in how_far and "True" in how_far and "forward" in how_far, how_far
         assert "run_ahead is True, and a scaler is given" in with_scaler
         assert "run_ahead is" in unlike and "True" in unlike and "False" in unlike, unlike
 
@@ -154,6 +157,34 @@ def test_a_skipped_step_is_told_of_one_step_late_by_all_ranks() -> None:
         assert "step 5 was skipped" in said[6] and "one step late" in said[6], said[6]
         assert "step 8 was skipped" in last
         assert counted == (7, 2)
+
+
+def waits(rank: int, run_ahead: Any) -> "list[tuple[bool, bool]]":
+    """Whether a step is open after each backward pass, and after the optimiser's step."""
+    ddp = DistributedDataParallel(mlp(), bucket_cap_mb=0.002)
+    sync = tw.compress(ddp, "topk", **everything("topk"), run_ahead=run_ahead)
+    optimizer, seen = torch.optim.SGD(ddp.parameters(), 0.01), []
+    for number in range(5):
+        ddp(torch.full((2, 8), 1.0 + rank + number)).square().mean().backward()
+        before = sync._open
+        optimizer.step()
+        seen.append((before, sync._open))
+    sync.wait()
+    assert not sync._open and sync.report().steps == 5
+    sync.close()
+    return seen
+
+
+def waits_later(rank: int, run_ahead: Any) -> Any:
+    return later(lambda: waits(rank, run_ahead))
+
+
+def test_the_host_waits_at_the_end_of_the_optimizers_step_unless_it_may_go_further() -> None:
+    for run_ahead in (True, "forward"):
+        for seen in run(2, waits_later, run_ahead):
+            # The first steps have other buckets.
+            assert seen[-1] == (True, run_ahead == "forward"), (run_ahead, seen)
+    assert run(2, waits, True) == [[(False, False)] * 5] * 2
 
 
 def loop(rank: int) -> "list[str]":

@@ -8,9 +8,10 @@ import traceback
 import warnings
 import weakref
 from datetime import timedelta
-from typing import Any, Optional, Union
+from typing import Any, Literal, Optional, Union
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from thinwire import _native
 from thinwire._method import Value, method_text
@@ -24,8 +25,30 @@ from thinwire.torch._report import Report
 
 DEFAULT_METHOD, DEFAULT_DENSITY = "redsync", 0.01
 
-#: Those that may have a step under way when the process ends.
+#: How far the host may run ahead of the GPU: not at all, to the end of an optimiser's step, or into the next step.
+RunAhead = Union[bool, Literal["forward"]]
+FORWARD: RunAhead = "forward"
+
+#: Those that may have a step under way that nobody waits for.
 _ahead: "weakref.WeakSet[Core]" = weakref.WeakSet()
+#: All optimisers call `_after_optimizer`.
+_waiting: Optional[Any] = None
+
+
+def _after_optimizer(*_: Any) -> None:
+    """The end of running ahead, unless more was asked for. An optimiser asks nothing of the GPU but to do as it says;
+    what comes after it may well want the driver for itself, or give the GPU so much to do that its queue is full: both
+    would stand in the way of the step that the GPU waits for."""
+    for core in list(_ahead):
+        if core._run_ahead != FORWARD:
+            core.wait()
+
+
+def _leave_open(core: Core) -> None:
+    """From now on this one's steps may be under way when nobody waits for them."""
+    global _waiting
+    _waiting = _waiting or register_optimizer_step_post_hook(_after_optimizer)
+    _ahead.add(core)
 
 
 @atexit.register
@@ -57,7 +80,7 @@ class Core:
         steps_per_epoch: Optional[float] = None,
         threads: Optional[int] = None,
         check_replicas_every: int = 100,
-        run_ahead: bool = False,
+        run_ahead: RunAhead = False,
         **parameters: Value,
     ) -> None:
         if method is None:
@@ -77,12 +100,14 @@ class Core:
         self._names = names
         # One that is switched off neither scales nor skips.
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        if run_ahead not in (False, True, FORWARD):
+            raise BadArgument(f"run_ahead is {run_ahead!r}; expected False, True or {FORWARD!r}")
         if run_ahead and self._scaler is not None:
             raise BadArgument(
-                "run_ahead is True, and a scaler is given; expected one of them: a scaler needs to know before the"
-                " optimiser's step whether this one is skipped"
+                f"run_ahead is {run_ahead!r}, and a scaler is given; expected one of them: a scaler needs to know"
+                " before the optimiser's step whether this one is skipped"
             )
-        self._run_ahead = run_ahead
+        self._run_ahead: RunAhead = FORWARD if run_ahead == FORWARD else bool(run_ahead)
         self._by_samples = mean == "samples"
         self._steps_per_epoch = steps_per_epoch
         self._has_momentum = momentum > 0
@@ -102,7 +127,7 @@ class Core:
                 threads=threads,
                 process_group=process_group,
                 timeout=timedelta(seconds=timeout) if isinstance(timeout, (int, float)) else timeout,
-                run_ahead=run_ahead,
+                run_ahead=self._run_ahead,
             )
         )
         #: Whether the last two steps had the same buckets.
@@ -117,7 +142,7 @@ class Core:
         if self._has_momentum:
             _momentum.watch(weakref.ref(self), self.method, momentum, optimizer)
         if run_ahead:
-            _ahead.add(self)
+            _leave_open(self)
 
     # ---- a step ----
 

@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from thinwire._method import Value
 from thinwire.errors import BadArgument, Error, StepSkipped
 from thinwire.torch._bucket import Bucket, fill, layer_of
-from thinwire.torch._core import Core
+from thinwire.torch._core import Core, RunAhead
 from thinwire.torch._device import one_device
 
 
@@ -131,7 +131,7 @@ def compress(
     steps_per_epoch: Optional[float] = None,
     threads: Optional[int] = None,
     check_replicas_every: int = 100,
-    run_ahead: bool = False,
+    run_ahead: RunAhead = False,
     **parameters: Value,
 ) -> HookState:
     """Lets a DistributedDataParallel model exchange compressed gradients. All ranks call it, once, before the first
@@ -159,10 +159,12 @@ def compress(
         threads: For the arithmetic of this rank; ``torch.get_num_threads()`` if not given.
         check_replicas_every: Compare checksums of the mean gradients every so many steps; 0: never.
         run_ahead: With gradients on a GPU, ``backward()`` returns before the means are there: the GPU waits for them
-            and not the host, which goes on to the optimiser and the next forward pass. What a step has come to is known
-            one step late: after an error the optimiser has gone on with gradients of zeros, and the next ``backward()``
-            raises it, or ``report()``, ``state_dict()`` or ``close()``. Of a skipped step the end of the next
-            ``backward()`` tells, whose own gradients are good. Not with a ``scaler``; on the CPU it changes nothing.
+            and not the host, which goes on to the end of the optimiser's ``step()`` and waits there. What a step has
+            come to is known late: after an error the optimiser has gone on with gradients of zeros, and its ``step()``
+            raises it, or the next ``backward()``, ``report()``, ``state_dict()`` or ``close()``. Of a skipped step the
+            end of the next ``backward()`` tells, whose own gradients are good. Not with a ``scaler``; on the CPU it
+            changes nothing. ``"forward"`` lets the host run on into the next forward pass, which takes some care: see
+            docs/pytorch.md, or call ``wait()`` after the optimiser's ``step()`` where in doubt.
         parameters: More parameters of the method, as keywords: ``quantize=True``.
     """
     if not isinstance(ddp, DistributedDataParallel):

@@ -6,7 +6,7 @@ import io
 import re
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import torch
 
@@ -33,7 +33,7 @@ class Settings:
     process_group: Optional[Any]
     timeout: Optional[timedelta]
     #: On a GPU, the stream waits for the end of a step and not the host.
-    run_ahead: bool = False
+    run_ahead: Union[bool, str] = False
 
     def told(self) -> "dict[str, str]":
         """What must be the same on all ranks."""
@@ -117,7 +117,7 @@ class Engine:
                 by_samples=settings.by_samples,
                 check_first=settings.check_first,
                 device=device.index if device.type == "cuda" else None,
-                run_ahead=settings.run_ahead,
+                run_ahead=bool(settings.run_ahead),
             )
         except GroupLost:
             if group.interrupted:

@@ -1,8 +1,10 @@
 //! Finds out that the GPU and the host wait for each other.
 //!
-//! Some calls keep the driver to themselves until the GPU has done them: copies from or to memory that is not pinned
-//! do. If a stream that was left to wait for this engine stands before such a copy, the engine can't get into the driver
-//! to do what the stream waits for, and nobody would ever go on. What can be done is to let the stream go, and to say so.
+//! Some calls keep the driver to themselves until the GPU has done them: copies from or to memory that is not pinned,
+//! launches into a queue that is full (of about a thousand), and the loading of a kernel on its first use (seen with
+//! driver 580). If a stream that was left to wait for this engine stands before such a call, the engine can't get into
+//! the driver to do what the stream waits for, and nobody would ever go on. What can be done is to let the stream go,
+//! and to say so.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -96,9 +98,9 @@ impl Watch {
             action: "let the GPU wait for the means (run_ahead)".into(),
             reason: "another thread was in a call that keeps NVIDIA's driver to itself until the GPU has done it, and \
                      the GPU waited for a step that needs the driver; such are copies from or to memory that is not \
-                     pinned (.cpu(), .tolist(), .to(\"cuda\") of a large tensor) and torch.cuda.empty_cache(). The GPU \
-                     was let go, so the weights of this rank are worth nothing now. Call wait() of the synchronizer \
-                     before such a call, or use pinned memory, or leave run_ahead out"
+                     pinned (.cpu(), .tolist(), .to(\"cuda\") of a large tensor), the first use of a kernel, launches \
+                     into a full queue, and torch.cuda.empty_cache(). The GPU was let go, so the weights of this rank \
+                     are worth nothing now. Call wait() of the synchronizer before such a call, or leave run_ahead out"
                 .into(),
         })
     }
