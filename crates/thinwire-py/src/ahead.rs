@@ -6,6 +6,8 @@ use std::time::Duration;
 use thinwire::kernels::cuda::{Counter, Device, Element, Watch};
 use thinwire::{Error, Result};
 
+use crate::group::interpreter;
+
 /// Between two looks at a step that is under way.
 const PAUSE: Duration = Duration::from_micros(50);
 
@@ -25,12 +27,18 @@ pub struct Ahead {
 impl Ahead {
     pub fn new(device: &Arc<Device>) -> Result<Ahead> {
         let counter = Arc::new(Counter::new(device)?);
-        let watch = Watch::new(device, &counter);
+        let watch = Watch::new(device, interpreter(), &counter)?;
         Ok(Ahead { device: device.clone(), counter, watch, tried: Vec::new(), loaded: Vec::new() })
     }
 
     pub fn counter(&self) -> Arc<Counter> {
         self.counter.clone()
+    }
+
+    /// Lets every stream go that waits for this, for good.
+    pub fn release(&self) {
+        self.watch.end();
+        self.counter.release();
     }
 
     /// Loads the kernels for gradients of such numbers, the first time.

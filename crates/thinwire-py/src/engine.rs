@@ -109,7 +109,7 @@ impl Engine {
     /// Lets every stream go on that waits for this.
     pub fn release(&self) {
         if let Engine::Cuda(.., Some(ahead)) = self {
-            ahead.counter().release();
+            ahead.release();
         }
     }
 

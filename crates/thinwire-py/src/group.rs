@@ -4,10 +4,12 @@
 //! call returns; every wait in it releases the GIL.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use thinwire::group::{Even, Precision, Sum};
+use thinwire::kernels::cuda::Calls;
 use thinwire::{Error, Result};
 
 /// How many calls into Python are under way, over all groups.
@@ -20,10 +22,22 @@ pub fn calls_under_way() -> usize {
     UNDER_WAY.load(Ordering::SeqCst)
 }
 
+/// The ways into Python: a call lasts until the GIL is there.
+static ENTRIES: LazyLock<Arc<Calls>> = LazyLock::new(Arc::default);
+
+/// For those who want to know that somebody keeps the GIL.
+pub fn interpreter() -> Arc<Calls> {
+    ENTRIES.clone()
+}
+
 /// Runs `work` in Python, and counts that.
 fn in_python<T>(work: impl FnOnce(Python<'_>) -> T) -> T {
     UNDER_WAY.fetch_add(1, Ordering::SeqCst);
-    let done = Python::attach(work);
+    ENTRIES.begin();
+    let done = Python::attach(|py| {
+        ENTRIES.end();
+        work(py)
+    });
     UNDER_WAY.fetch_sub(1, Ordering::SeqCst);
     done
 }

@@ -135,8 +135,6 @@ impl Synchronizer {
                 }
                 Ok(Some((buffers, report))) => {
                     drop(buffers);
-                    // No stream waits now.
-                    py.detach(|| inner.give_back());
                     break Ok(report);
                 }
                 Err(error) => {
@@ -159,6 +157,13 @@ impl Synchronizer {
         let inner = self.inner()?;
         finished.set_item("decisions", py.detach(|| inner.decisions()))?;
         Ok(finished)
+    }
+
+    /// Gives memory back that could not be given back while a stream waited; none may wait now, also for another engine.
+    fn give_back(&mut self, py: Python<'_>) -> PyResult<()> {
+        let inner = self.inner()?;
+        py.detach(|| inner.give_back());
+        Ok(())
     }
 
     /// Leaves a step that is under way, with everything else, to itself. No stream waits for it any longer.

@@ -319,28 +319,32 @@ def test_what_may_be_asked() -> None:
 
 
 def in_the_way(rank: int) -> "tuple[str, float]":
-    """A copy to memory that is not pinned, at a time when it must not be: what is said, and after how long."""
+    """A copy to memory that is not pinned on one rank, while the other is late: what is said, and how long it took."""
     model, ddp, sync = start("topk", timeout=30)
-    begun = time.monotonic()
+    seconds = 0.0
     try:
         for number in range(9):
             given = gradients(model, rank, number)
             model.zero_grad()
+            if number == 6 and rank == 1:
+                time.sleep(1)
             ddp(given).backward()
             apply(model)
-            if number == 6:
+            if number == 6 and rank == 0:
+                begun = time.monotonic()
                 bits(list(model.parameters()))
+                seconds = time.monotonic() - begun
         sync.close()
     except thinwire.Error as error:
-        return str(error), time.monotonic() - begun
-    return "", time.monotonic() - begun
+        return str(error), seconds
+    return "", seconds
 
 
 def test_a_copy_that_stands_in_the_way_is_an_error() -> None:
-    for said, seconds in harm(2, in_the_way):
-        # There are drivers that let the engine through. A rank may hear first from the other.
-        assert said == "" or "not pinned" in said, said
-        assert seconds < 40
+    (said, seconds), (other, _) = harm(2, in_the_way)
+    # There are drivers that let the engine through.
+    assert seconds < 5 or "not pinned" in said, (said, seconds)
+    assert seconds < 20 and (said == "") == (other == ""), (said, other)
 
 
 def left_to_itself(rank: int) -> int:

@@ -35,13 +35,20 @@ _ahead: "weakref.WeakSet[Core]" = weakref.WeakSet()
 _waiting: Optional[Any] = None
 
 
-def _after_optimizer(*_: Any) -> None:
+def _after_optimizer(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     """The end of running ahead, unless more was asked for. An optimiser asks nothing of the GPU but to do as it says;
     what comes after it may well want the driver for itself, or give the GPU so much to do that its queue is full: both
     would stand in the way of the step that the GPU waits for."""
-    for core in list(_ahead):
-        if core._run_ahead != FORWARD:
-            core.wait()
+    cores = [core for core in _open_ones() if core._run_ahead != FORWARD]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]] if cores else []
+    # It may have copies of the parameters instead.
+    owners = [core for core in cores if any(parameter in core._names for parameter in parameters)]
+    for core in owners or cores:
+        core.wait()
+
+
+def _open_ones() -> "list[Core]":
+    return [core for core in list(_ahead) if core._open]
 
 
 def _leave_open(core: Core) -> None:
@@ -55,7 +62,7 @@ def _leave_open(core: Core) -> None:
 def _end_all() -> None:
     """Ends the last steps: other ranks wait for this one's part in them. Comes before the groups are stopped, which
     were imported earlier."""
-    for core in list(_ahead):
+    for core in _open_ones():
         try:
             core._collect()
         except Exception:
@@ -170,6 +177,9 @@ class Core:
         """Ends the step: the gradient of every bucket becomes the mean over all ranks."""
         stream = self._waiting_stream()
         if self._submitted == 0:
+            # To make an engine, or kernels, may take all of the GPU: nobody's stream may wait then.
+            for other in _open_ones():
+                other.wait()
             self._settled = self._engine.fits(self._arrived)
             if not self._settled:
                 self._engine.build(self._arrived)
@@ -270,6 +280,8 @@ class Core:
             raise late
 
     def _count(self, step: "dict[str, Any]") -> None:
+        if not _open_ones():
+            self._native.give_back()
         self._step += 1
         self._report.ranks = self._engine.connect().size
         self._report.add(step, self._native.memory_bytes(), self._native.workspace_bytes())

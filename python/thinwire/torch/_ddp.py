@@ -163,8 +163,9 @@ def compress(
             come to is known late: after an error the optimiser has gone on with gradients of zeros, and its ``step()``
             raises it, or the next ``backward()``, ``report()``, ``state_dict()`` or ``close()``. Of a skipped step the
             end of the next ``backward()`` tells, whose own gradients are good. Not with a ``scaler``; on the CPU it
-            changes nothing. ``"forward"`` lets the host run on into the next forward pass, which takes some care: see
-            docs/pytorch.md, or call ``wait()`` after the optimiser's ``step()`` where in doubt.
+            changes nothing. ``"forward"`` lets the host run on into the next forward pass, which takes some care: what
+            stands in the way of the engine is an error that costs the weights (docs/pytorch.md has a list). Call
+            ``wait()`` first where in doubt, and after updates that are not by a ``torch.optim.Optimizer``.
         parameters: More parameters of the method, as keywords: ``quantize=True``.
     """
     if not isinstance(ddp, DistributedDataParallel):

@@ -184,6 +184,12 @@ pub trait Kernels: Debug + Send + 'static {
         values: &mut Self::Values,
     ) -> Result<()>;
 
+    /// The list is complete, and the host will look at it: where it is not in host memory and short, it may be on its way.
+    fn complete_list(&mut self, values: &mut Self::Values) -> Result<()> {
+        let _ = values;
+        Ok(())
+    }
+
     /// The sum of squares, in `f64`.
     fn energy(&mut self, values: Run<'_, Self::Values>) -> Result<f64>;
 

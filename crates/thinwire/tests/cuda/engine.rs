@@ -50,10 +50,6 @@ const METHODS: &[&str] = &[
     "iwp:density=0.02",
 ];
 
-fn layout() -> Layout {
-    Layout::new(buckets()).unwrap()
-}
-
 fn buckets() -> Vec<Bucket> {
     let layers = [
         ("embedding", vec![300, 500]),
@@ -68,20 +64,22 @@ fn buckets() -> Vec<Bucket> {
 }
 
 /// Gradients by step, rank and bucket.
-fn gradients(noise: &mut Noise, steps: usize, ranks: usize) -> Vec<Vec<Vec<Vec<f32>>>> {
-    let of_rank = |noise: &mut Noise| buckets().iter().map(|bucket| noise.normal(bucket.len())).collect();
+fn gradients(noise: &mut Noise, buckets: &[Bucket], steps: usize, ranks: usize) -> Vec<Vec<Vec<Vec<f32>>>> {
+    let of_rank = |noise: &mut Noise| buckets.iter().map(|bucket| noise.normal(bucket.len())).collect();
     (0..steps).map(|_| (0..ranks).map(|_| of_rank(noise)).collect()).collect()
 }
 
 fn run_cpu(
     method: &str,
+    buckets: &[Bucket],
     ranks: usize,
     gradients: &[Vec<Vec<Vec<f32>>>],
     weights: &[Vec<f32>],
 ) -> Vec<Vec<Vec<f32>>> {
     let means = Local::run(ranks, |group| {
         let rank = group.rank();
-        let mut synchronizer = Synchronizer::new(group, method, layout()).unwrap();
+        let mut synchronizer =
+            Synchronizer::new(group, method, Layout::new(buckets.to_vec()).unwrap()).unwrap();
         let step = |of_ranks: &Vec<Vec<Vec<f32>>>| {
             let mut mine = of_ranks[rank].clone();
             synchronizer.step(&mut mine, weights).unwrap();
@@ -94,6 +92,7 @@ fn run_cpu(
 
 fn run_cuda(
     method: &str,
+    buckets: &[Bucket],
     ranks: usize,
     gradients: &[Vec<Vec<Vec<f32>>>],
     weights: &[Vec<f32>],
@@ -102,8 +101,9 @@ fn run_cuda(
         let rank = group.rank();
         let cuda = Cuda::new(0).unwrap();
         let device = Cuda::new(0).unwrap();
+        let layout = Layout::new(buckets.to_vec()).unwrap();
         let mut synchronizer =
-            Synchronizer::<Held, Cuda>::with_kernels(cuda, group, method, layout(), Options::default())
+            Synchronizer::<Held, Cuda>::with_kernels(cuda, group, method, layout, Options::default())
                 .unwrap();
         let mut means = Vec::new();
         for of_ranks in gradients {
@@ -123,11 +123,42 @@ fn run_cuda(
 fn every_method_gives_the_means_of_the_cpu() {
     let mut noise = Noise::fresh();
     let ranks = 3;
-    let weights: Vec<Vec<f32>> = buckets().iter().map(|bucket| noise.normal(bucket.len())).collect();
-    let gradients = gradients(&mut noise, 4, ranks);
+    let buckets = buckets();
+    let weights: Vec<Vec<f32>> = buckets.iter().map(|bucket| noise.normal(bucket.len())).collect();
+    let gradients = gradients(&mut noise, &buckets, 4, ranks);
     for method in METHODS {
-        let expected = run_cpu(method, ranks, &gradients, &weights);
-        for of_rank in run_cuda(method, ranks, &gradients, &weights) {
+        let expected = run_cpu(method, &buckets, ranks, &gradients, &weights);
+        for of_rank in run_cuda(method, &buckets, ranks, &gradients, &weights) {
+            for (step, (found, expected)) in of_rank.iter().zip(&expected).enumerate() {
+                for (found, expected) in found.iter().zip(expected) {
+                    assert_same(found, expected, &format!("{method}, step {step}"));
+                }
+            }
+        }
+    }
+}
+
+/// Beyond 262,144 entries a list is coded on the device, and does not go to the host with the rest.
+#[test]
+#[ignore = "needs an NVIDIA GPU: ./test gpu"]
+fn long_lists_give_the_means_of_the_cpu() {
+    let mut noise = Noise::fresh();
+    let ranks = 2;
+    let dense = [("table", vec![500, 540]), ("small", vec![10, 20])];
+    let mixed =
+        [("small too", vec![30, 10]), ("wide", vec![1000, 1000]), ("long", vec![540, 500]), ("end", vec![7])];
+    let buckets = [Bucket::new(0, dense.to_vec()).unwrap(), Bucket::new(1, mixed.to_vec()).unwrap()];
+    let weights: Vec<Vec<f32>> = buckets.iter().map(|bucket| noise.normal(bucket.len())).collect();
+    let gradients = gradients(&mut noise, &buckets, 3, ranks);
+    for method in [
+        "redsync:density=0.01,dense_up_to=300000",
+        "redsync:density=0.3,dense_up_to=300000",
+        "redsync:density=0.3,dense_up_to=1000",
+        "topk:density=0.3,dense_up_to=300000,values=f16",
+        "ar-topk:density=0.3,dense_up_to=300000",
+    ] {
+        let expected = run_cpu(method, &buckets, ranks, &gradients, &weights);
+        for of_rank in run_cuda(method, &buckets, ranks, &gradients, &weights) {
             for (step, (found, expected)) in of_rank.iter().zip(&expected).enumerate() {
                 for (found, expected) in found.iter().zip(expected) {
                     assert_same(found, expected, &format!("{method}, step {step}"));
@@ -142,8 +173,9 @@ fn every_method_gives_the_means_of_the_cpu() {
 fn frequencies_are_those_of_the_cpu_but_for_rounding() {
     let mut noise = Noise::fresh();
     let ranks = 2;
-    let weights: Vec<Vec<f32>> = buckets().iter().map(|bucket| noise.normal(bucket.len())).collect();
-    let gradients = gradients(&mut noise, 4, ranks);
+    let buckets = buckets();
+    let weights: Vec<Vec<f32>> = buckets.iter().map(|bucket| noise.normal(bucket.len())).collect();
+    let gradients = gradients(&mut noise, &buckets, 4, ranks);
     for method in [
         "fft",
         "fft:bits=0",
@@ -153,8 +185,8 @@ fn frequencies_are_those_of_the_cpu_but_for_rounding() {
         "fft:theta=0.999",
         "fft:half_input=true",
     ] {
-        let expected = run_cpu(method, ranks, &gradients, &weights);
-        let found = run_cuda(method, ranks, &gradients, &weights);
+        let expected = run_cpu(method, &buckets, ranks, &gradients, &weights);
+        let found = run_cuda(method, &buckets, ranks, &gradients, &weights);
         assert!(found[0] == found[1], "{method}: replicas");
         for (step, (found, expected)) in found[0].iter().zip(&expected).enumerate() {
             for (found, expected) in found.iter().zip(expected) {
@@ -223,13 +255,14 @@ fn half_width_gradients_get_half_width_means() {
 #[ignore = "needs an NVIDIA GPU: ./test gpu"]
 fn a_nan_is_skipped_by_all_ranks_and_the_next_step_works() {
     let mut noise = Noise::fresh();
-    let good = gradients(&mut noise, 2, 2);
+    let good = gradients(&mut noise, &buckets(), 2, 2);
     for method in ["topk:density=0.01", "redsync:density=0.01", "ar-topk:density=0.01", "dense"] {
         let outcomes = Local::run(2, |group| {
             let rank = group.rank();
             let (cuda, device) = (Cuda::new(0).unwrap(), Cuda::new(0).unwrap());
+            let layout = Layout::new(buckets()).unwrap();
             let mut synchronizer =
-                Synchronizer::<Held, Cuda>::with_kernels(cuda, group, method, layout(), Options::default())
+                Synchronizer::<Held, Cuda>::with_kernels(cuda, group, method, layout, Options::default())
                     .unwrap();
             let mut step = |gradients: &[Vec<f32>]| {
                 for (bucket, gradient) in gradients.iter().enumerate() {

@@ -282,10 +282,9 @@ impl Device {
         let _current = self.bind()?;
         let number = self.calls.begin_wait();
         // SAFETY: the stream is there.
-        unsafe { driver::stream::synchronize(self.stream) }
-            .map_err(|error| fault("finish the work on the GPU", error))?;
+        let waited = unsafe { driver::stream::synchronize(self.stream) };
         self.calls.end_wait(number);
-        Ok(())
+        waited.map_err(|error| fault("finish the work on the GPU", error))
     }
 
     /// The number of the next wait, after which everything begun before is done; for [`wait_since`](Device::wait_since).

@@ -224,6 +224,10 @@ impl Kernels for Cuda {
         Ok(())
     }
 
+    fn complete_list(&mut self, values: &mut DeviceList<f32>) -> Result<()> {
+        values.fetch_ahead(0).map(drop)
+    }
+
     fn energy(&mut self, values: Run<'_, DeviceList<f32>>) -> Result<f64> {
         if values.range.len() > SHORT {
             let place = Place::new(values.list.at(values.range.start), values.range.len());

@@ -34,6 +34,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use ahead::Counter;
+pub use call::Calls;
 pub use compile::Program;
 pub use device::Device;
 pub use event::Event;

@@ -118,8 +118,7 @@ impl<K: Kernels> Compressor<K> {
             self.dense = ranges;
             drafted?;
             if self.units.is_empty() {
-                // There is nothing else whose end the host waits for.
-                kernels.on_host(&mut self.message.values)?;
+                kernels.complete_list(&mut self.message.values)?;
             }
         }
         for number in 0..self.units.len() {
