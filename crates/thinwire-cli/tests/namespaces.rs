@@ -5,8 +5,9 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Runs the program, behind `before` if that is not empty; gives the median of each row in milliseconds.
-fn medians(before: &[&str], options: &[&str]) -> Vec<f64> {
+/// Runs the program, behind `before` if that is not empty; gives the best time of each row in milliseconds. On a real
+/// link acknowledgements stand in a queue with data, which makes a round up to a quarter longer now and then.
+fn best_times(before: &[&str], options: &[&str]) -> Vec<f64> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let program = env!("CARGO_BIN_EXE_thinwire");
     let words: Vec<&str> =
@@ -15,7 +16,7 @@ fn medians(before: &[&str], options: &[&str]) -> Vec<f64> {
     assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
     let outcome: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
     let rows = outcome["rows"].as_array().unwrap();
-    rows.iter().map(|row| row["p50_ms"].as_f64().unwrap()).collect()
+    rows.iter().map(|row| row["best_ms"].as_f64().unwrap()).collect()
 }
 
 #[test]
@@ -32,8 +33,8 @@ fn an_imitated_link_takes_the_time_of_a_real_one() {
             "--repeats",
             "8",
         ];
-        let real = medians(&["bench/namespaces", "-n", "4", "-r", rate, "--"], &what);
-        let imitated = medians(&[], &[&what[..], &["-n", "4", "--link", rate]].concat());
+        let real = best_times(&["bench/namespaces", "-n", "4", "-r", rate, "--"], &what);
+        let imitated = best_times(&[], &[&what[..], &["-n", "4", "--link", rate]].concat());
         println!("{rate}: real {real:.1?} ms, imitated {imitated:.1?} ms");
         for (real, imitated) in real.iter().zip(&imitated) {
             let ratio = imitated / real;
