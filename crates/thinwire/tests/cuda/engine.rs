@@ -118,17 +118,14 @@ fn run_cuda(
     })
 }
 
-#[test]
-#[ignore = "needs an NVIDIA GPU: ./test gpu"]
-fn every_method_gives_the_means_of_the_cpu() {
+/// Some steps of each method on so many ranks, with the same bits on both devices.
+fn assert_means_of_the_cpu(methods: &[&str], buckets: &[Bucket], ranks: usize) {
     let mut noise = Noise::fresh();
-    let ranks = 3;
-    let buckets = buckets();
     let weights: Vec<Vec<f32>> = buckets.iter().map(|bucket| noise.normal(bucket.len())).collect();
-    let gradients = gradients(&mut noise, &buckets, 4, ranks);
-    for method in METHODS {
-        let expected = run_cpu(method, &buckets, ranks, &gradients, &weights);
-        for of_rank in run_cuda(method, &buckets, ranks, &gradients, &weights) {
+    let gradients = gradients(&mut noise, buckets, 4, ranks);
+    for method in methods {
+        let expected = run_cpu(method, buckets, ranks, &gradients, &weights);
+        for of_rank in run_cuda(method, buckets, ranks, &gradients, &weights) {
             for (step, (found, expected)) in of_rank.iter().zip(&expected).enumerate() {
                 for (found, expected) in found.iter().zip(expected) {
                     assert_same(found, expected, &format!("{method}, step {step}"));
@@ -138,34 +135,28 @@ fn every_method_gives_the_means_of_the_cpu() {
     }
 }
 
+#[test]
+#[ignore = "needs an NVIDIA GPU: ./test gpu"]
+fn every_method_gives_the_means_of_the_cpu() {
+    assert_means_of_the_cpu(METHODS, &buckets(), 3);
+}
+
 /// Beyond 262,144 entries a list is coded on the device, and does not go to the host with the rest.
 #[test]
 #[ignore = "needs an NVIDIA GPU: ./test gpu"]
 fn long_lists_give_the_means_of_the_cpu() {
-    let mut noise = Noise::fresh();
-    let ranks = 2;
     let dense = [("table", vec![500, 540]), ("small", vec![10, 20])];
     let mixed =
         [("small too", vec![30, 10]), ("wide", vec![1000, 1000]), ("long", vec![540, 500]), ("end", vec![7])];
     let buckets = [Bucket::new(0, dense.to_vec()).unwrap(), Bucket::new(1, mixed.to_vec()).unwrap()];
-    let weights: Vec<Vec<f32>> = buckets.iter().map(|bucket| noise.normal(bucket.len())).collect();
-    let gradients = gradients(&mut noise, &buckets, 3, ranks);
-    for method in [
+    let methods = [
         "redsync:density=0.01,dense_up_to=300000",
         "redsync:density=0.3,dense_up_to=300000",
         "redsync:density=0.3,dense_up_to=1000",
         "topk:density=0.3,dense_up_to=300000,values=f16",
         "ar-topk:density=0.3,dense_up_to=300000",
-    ] {
-        let expected = run_cpu(method, &buckets, ranks, &gradients, &weights);
-        for of_rank in run_cuda(method, &buckets, ranks, &gradients, &weights) {
-            for (step, (found, expected)) in of_rank.iter().zip(&expected).enumerate() {
-                for (found, expected) in found.iter().zip(expected) {
-                    assert_same(found, expected, &format!("{method}, step {step}"));
-                }
-            }
-        }
-    }
+    ];
+    assert_means_of_the_cpu(&methods, &buckets, 2);
 }
 
 #[test]
