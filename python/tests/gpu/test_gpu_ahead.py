@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from typing import Any
@@ -275,6 +276,44 @@ def test_anything_may_come_after_the_optimizer() -> None:
     for steps, seconds in run(2, anything_after_the_optimizer):
         # It does run ahead until then: the other rank is late by 0.3 seconds.
         assert steps == 9 and seconds < 0.2, (steps, seconds)
+
+
+def others_go_meanwhile(rank: int) -> "tuple[int, float]":
+    """The weights, and the longest step, where other synchronizers on the same GPU go while it waits for a rank that is
+    late: their memory can't be given back before."""
+    others = []
+    for method in ("topk", "fft"):
+        model, ddp, sync = start(method)
+        for number in range(4):
+            model.zero_grad()
+            ddp(gradients(model, rank, number)).backward()
+            apply(model)
+        sync.wait()
+        others.append((model, ddp, sync))
+    model, ddp, sync = start("topk", timeout=20)
+    seconds = 0.0
+    for number in range(8):
+        given = gradients(model, rank, number)
+        model.zero_grad()
+        torch.cuda.synchronize()
+        if rank == 1:
+            time.sleep(0.3)
+        begun = time.monotonic()
+        ddp(given).backward()
+        if number > 4 and others:
+            others.pop()
+            gc.collect()
+        apply(model)
+        sync.wait()
+        seconds = max(seconds, time.monotonic() - begun)
+    assert not others
+    sync.close()
+    return bits(list(model.parameters())), seconds
+
+
+def test_others_may_go_meanwhile() -> None:
+    (weights, seconds), (other, _) = run(2, others_go_meanwhile)
+    assert weights == other and seconds < 5, seconds
 
 
 def in_a_loop(rank: int, run_ahead: bool) -> int:

@@ -8,10 +8,12 @@ server that has imported torch once, so a fresh rank costs little; those that a 
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import multiprocessing
 import os
 import signal
 import socket
+import tempfile
 import time
 import traceback
 from datetime import timedelta
@@ -37,9 +39,13 @@ class Ranks:
         port = free_port()
         self.processes = []
         self.pipes: "list[Connection]" = []
+        #: Files into which ranks write where they are.
+        self.stacks = [tempfile.NamedTemporaryFile("r") for _ in range(size)]
         for rank in range(size):
             here, there = _processes.Pipe()
-            process = _processes.Process(target=_work, args=(rank, size, port, there), daemon=True)
+            process = _processes.Process(
+                target=_work, args=(rank, size, port, there, self.stacks[rank].name), daemon=True
+            )
             process.start()
             there.close()
             self.processes.append(process)
@@ -58,13 +64,22 @@ class Ranks:
         except (EOFError, ConnectionError):
             self.processes[rank].join(5)
             return False, f"its process ended with {self.processes[rank].exitcode}"
-        return False, "no answer in time"
+        return False, f"no answer in time; it is here:\n{self._where(rank)}"
+
+    def _where(self, rank: int) -> str:
+        """Where the threads of a rank are."""
+        os.kill(self.processes[rank].pid, signal.SIGUSR1)
+        time.sleep(1)
+        self.stacks[rank].seek(0)
+        return self.stacks[rank].read()
 
     def end(self) -> None:
         for process, pipe in zip(self.processes, self.pipes):
             pipe.close()
             process.kill()
             process.join()
+        for stacks in self.stacks:
+            stacks.close()
 
 
 def run(size: int, function: "Callable[..., Any]", *arguments: Any, deadline: float = DEADLINE) -> "list[Any]":
@@ -115,11 +130,13 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _work(rank: int, size: int, port: int, pipe: Connection) -> None:
+def _work(rank: int, size: int, port: int, pipe: Connection, stacks: str) -> None:
     import torch
     import torch.distributed as dist
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    where = open(stacks, "w")
+    faulthandler.register(signal.SIGUSR1, where)
     torch.set_num_threads(1)
     address = f"tcp://127.0.0.1:{port}"
     dist.init_process_group("gloo", init_method=address, rank=rank, world_size=size, timeout=timedelta(seconds=60))

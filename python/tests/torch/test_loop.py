@@ -65,6 +65,7 @@ def test_a_loop_gives_the_mean() -> None:
 
 def resumed_loop(rank: int, method: str) -> None:
     """Its buckets are always the same: the bits are, with every method."""
+
     def start() -> "tuple[Any, Any, Any]":
         model = mlp()
         sync = tw.Synchronizer(model.named_parameters(), method, bucket_bytes=2000, **everything(method))
@@ -136,6 +137,7 @@ def test_the_form_of_a_hook() -> None:
 
 def two_models(rank: int) -> None:
     """As in a GAN: two models, each with its own state, in turns and both at once."""
+
     def start(seed: int) -> "tuple[Any, Any]":
         model = mlp()
         ddp = DistributedDataParallel(model, bucket_cap_mb=0.002)

@@ -64,6 +64,7 @@ def test_a_state_fits_other_buckets() -> None:
 
 def shaped(rank: int) -> None:
     """Channels-last weights lie in another order; their residual has the shape and order of the parameter."""
+
     def start(channels_last: bool) -> "tuple[Any, Any]":
         torch.manual_seed(1)
         model = nn.Conv2d(3, 4, 3)
@@ -193,6 +194,7 @@ def test_a_state_of_another_method() -> None:
 
 def unnamed(rank: int) -> None:
     """A hook's state that knows no names yet loads as well."""
+
     def start() -> "tuple[Any, Any, Any]":
         model = mlp()
         ddp = DistributedDataParallel(model)

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::{result as driver, sys};
 
-use super::device::{Device, Left, fault};
+use super::card::Left;
+use super::device::{Device, fault};
 use super::event::Event;
 use super::memory::{Buffer, Pinned};
 use crate::{Error, Result};

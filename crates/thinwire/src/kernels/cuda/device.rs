@@ -1,60 +1,38 @@
 //! A GPU and the stream on which this engine works.
 
 use std::collections::HashMap;
-use std::ffi::{CString, c_void};
+use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{self, CUdevice_attribute};
 use cudarc::driver::{DriverError, result as driver};
 
 use super::call::{Calls, Current};
+use super::card::{Card, Function, Left};
 use super::compile::{self, Program, words};
+
 use super::memory::Element;
 use crate::{Error, Result};
 
-/// A GPU, opened: its context, one stream, and the kernels that were loaded. Shared by everything that holds memory
+/// A GPU, opened: its context, one stream, and the kernels that are loaded there. Shared by everything that holds memory
 /// on it.
 pub struct Device {
     ordinal: i32,
-    device: sys::CUdevice,
-    context: sys::CUcontext,
     stream: sys::CUstream,
     architecture: String,
     name: String,
     processors: u32,
     calls: Arc<Calls>,
-    modules: Mutex<HashMap<Program, Module>>,
+    card: Arc<Card>,
     functions: Mutex<HashMap<(Program, &'static str), Function>>,
-    /// Where other streams may wait for this one: memory to be given back when none does.
-    left: Option<Mutex<Vec<Left>>>,
+    /// Whether other streams may wait for this one.
+    ahead: bool,
 }
-
-/// Memory that nobody holds any longer, by its address.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Left {
-    OnDevice(u64),
-    /// Pinned.
-    OnHost(usize),
-}
-
-/// A kernel that was loaded.
-#[derive(Debug, Clone, Copy)]
-struct Function(sys::CUfunction);
 
 // SAFETY: the driver's handles may be used from any thread; each call makes the context current first.
 unsafe impl Send for Device {}
 // SAFETY: as above; the table of functions has a lock of its own.
 unsafe impl Sync for Device {}
-// SAFETY: a handle, valid as long as the device is open.
-unsafe impl Send for Function {}
-
-/// The kernels of a program.
-#[derive(Debug, Clone, Copy)]
-struct Module(sys::CUmodule);
-
-// SAFETY: as above.
-unsafe impl Send for Module {}
-
 /// One kernel's parameters: pointers to values that live until the launch returns.
 macro_rules! launch {
     ($device:expr, $program:expr, $name:literal, $grid:expr, $threads:expr $(, $argument:expr)* $(,)?) => {{
@@ -88,8 +66,8 @@ impl Device {
 
     /// Opens a GPU with a stream of its own, for which other streams may wait by a [`Counter`](super::Counter).
     ///
-    /// While one does, nothing may be done here that waits for all of the GPU. So memory is given back only by
-    /// [`give_back`](Device::give_back). The stream has the highest priority, which keeps it apart from ordinary ones:
+    /// While one does, nothing may be done that waits for all of the GPU. So as long as such a device is open, memory of
+    /// this GPU is given back only by [`give_back`](Device::give_back). The stream has the highest priority, which keeps it apart from ordinary ones:
     /// in a queue of the hardware that both share, what they wait for would stand behind their waiting
     /// ([`check_beside`](Device::check_beside) finds that out).
     pub fn open_ahead(ordinal: usize) -> Result<Arc<Device>> {
@@ -103,10 +81,10 @@ impl Device {
         let architecture = compile::architecture_for(capability)?;
         let failed = |error| fault("open the GPU", error);
         let name = driver::device::get_name(device).map_err(failed)?;
-        // SAFETY: the device exists.
-        let context = unsafe { driver::primary_ctx::retain(device) }.map_err(failed)?;
+        let card = Card::open(ordinal, device)?;
+        let context = card.context();
         let before = driver::ctx::get_current().map_err(failed)?.filter(|before| *before != context);
-        // SAFETY: the context was just retained.
+        // SAFETY: the card keeps the context.
         unsafe { driver::ctx::set_current(context) }.map_err(failed)?;
         let calls = Arc::new(Calls::default());
         let _current = Current::new(before, &calls);
@@ -114,18 +92,19 @@ impl Device {
         let (kind, priority) =
             (driver::stream::StreamKind::NonBlocking, if ahead { highest_priority()? } else { 0 });
         let stream = driver::stream::create_with_priority(kind, priority).map_err(failed)?;
+        if ahead {
+            card.begin_waiting();
+        }
         Ok(Arc::new(Device {
             ordinal,
-            device,
-            context,
             stream,
             architecture,
             name,
             processors,
             calls,
-            modules: Mutex::default(),
+            card,
             functions: Mutex::default(),
-            left: ahead.then(Mutex::default),
+            ahead,
         }))
     }
 
@@ -149,11 +128,11 @@ impl Device {
     pub(super) fn bind(&self) -> Result<Current> {
         let failed = |error| fault("use the GPU", error);
         let before = driver::ctx::get_current().map_err(failed)?;
-        if before == Some(self.context) {
+        if before == Some(self.card.context()) {
             return Ok(Current::new(None, &self.calls));
         }
         // SAFETY: the context is retained as long as the device is open.
-        unsafe { driver::ctx::set_current(self.context) }.map_err(failed)?;
+        unsafe { driver::ctx::set_current(self.card.context()) }.map_err(failed)?;
         Ok(Current::new(before, &self.calls))
     }
 
@@ -205,35 +184,9 @@ impl Device {
         if let Some(function) = functions.get(&(program.clone(), name)) {
             return Ok(*function);
         }
-        let module = self.module(program)?;
-        let symbol = CString::new(name).unwrap_or_default();
-        // SAFETY: the module is loaded.
-        let function = Function(
-            unsafe { driver::module::get_function(module.0, symbol) }
-                .map_err(|error| fault(&format!("find the kernel {name} of {program}"), error))?,
-        );
+        let function = self.card.function(program, name, &self.architecture)?;
         functions.insert((program.clone(), name), function);
         Ok(function)
-    }
-
-    fn module(&self, program: &Program) -> Result<Module> {
-        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(module) = modules.get(program) {
-            return Ok(*module);
-        }
-        let load = |code: Vec<u8>| {
-            // SAFETY: the code is a whole cubin, or PTX with its final zero. It is unloaded with the device.
-            unsafe { driver::module::load_data(code.as_ptr().cast()) }
-                .map_err(|error| fault(&format!("load the kernels {program}"), error))
-        };
-        // What was kept may be damaged, or from another driver: then it is made anew.
-        let loaded = program.compile_cached(&self.architecture, true).and_then(load);
-        let module = match loaded {
-            Ok(module) => module,
-            Err(_) => load(program.compile_cached(&self.architecture, false)?)?,
-        };
-        modules.insert(program.clone(), Module(module));
-        Ok(Module(module))
     }
 
     /// Loads every kernel that gradients of such numbers may need, now and not in the midst of a step: to load one may
@@ -248,33 +201,19 @@ impl Device {
         Ok(())
     }
 
-    /// Gives memory back, or leaves that to [`give_back`](Device::give_back).
-    pub(super) fn free(&self, memory: Left) {
-        match &self.left {
-            Some(left) => left.lock().unwrap_or_else(PoisonError::into_inner).push(memory),
-            None => self.free_now(memory),
+    /// Gives something back, or leaves that to [`give_back`](Device::give_back) where a stream may wait for an engine.
+    pub(super) fn free(&self, what: Left) {
+        if let Ok(_current) = self.bind() {
+            self.card.free(what);
         }
     }
 
-    /// Gives back the memory that nobody holds any longer. Waits for the work on all of the GPU if there is some, so no
-    /// stream may be waiting for this one.
+    /// Gives back the memory that nobody holds any longer, also of other devices that were opened on this GPU. Waits for
+    /// the work on all of the GPU if there is some, so no stream may be waiting for one of them.
     pub fn give_back(&self) {
-        let left = self
-            .left
-            .as_ref()
-            .map(|left| std::mem::take(&mut *left.lock().unwrap_or_else(PoisonError::into_inner)));
-        left.into_iter().flatten().for_each(|memory| self.free_now(memory));
-    }
-
-    fn free_now(&self, memory: Left) {
-        let Ok(_current) = self.bind() else { return };
-        // SAFETY: nobody else has the address; freeing waits for the work that uses the memory.
-        let _ = unsafe {
-            match memory {
-                Left::OnDevice(address) => driver::free_sync(address),
-                Left::OnHost(address) => driver::free_host(address as *mut c_void),
-            }
-        };
+        if let Ok(_current) = self.bind() {
+            self.card.give_back();
+        }
     }
 
     /// Waits until the stream has done everything.
@@ -311,16 +250,14 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        self.give_back();
         let Ok(_current) = self.bind() else { return };
         // SAFETY: nothing is left that uses the stream, as everything that does holds this device.
         unsafe {
             let _ = driver::stream::synchronize(self.stream);
             let _ = driver::stream::destroy(self.stream);
-            for module in self.modules.get_mut().unwrap_or_else(PoisonError::into_inner).values() {
-                let _ = driver::module::unload(module.0);
-            }
-            let _ = driver::primary_ctx::release(self.device);
+        }
+        if self.ahead {
+            self.card.end_waiting();
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cudarc::cufft::{result as cufft, sys};
 use cudarc::driver::result as driver;
 
+use super::card::Left;
 use super::device::Device;
 use super::memory::Buffer;
 use crate::{Error, Result};
@@ -152,10 +153,10 @@ impl Plan {
 
 impl Drop for Plan {
     fn drop(&mut self) {
-        if let Ok(_current) = self.device.bind() {
-            // SAFETY: the handle is this plan's own.
-            let _ = unsafe { cufft::destroy(self.handle) };
-        }
+        // The stream may be gone before it.
+        // SAFETY: the handle is this plan's own, and nothing is transformed by it any more.
+        let _ = unsafe { cufft::set_stream(self.handle, std::ptr::null_mut()) };
+        self.device.free(Left::Plan(self.handle));
     }
 }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use cudarc::driver::{result as driver, sys};
 
-use super::device::{Device, Left, fault};
+use super::card::Left;
+use super::device::{Device, fault};
 use super::event::Event;
 use crate::{Error, Result};
 

@@ -10,6 +10,7 @@
 
 mod ahead;
 mod call;
+mod card;
 mod choose;
 mod codec;
 mod compile;
