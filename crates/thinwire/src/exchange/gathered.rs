@@ -15,6 +15,7 @@ impl<K: Kernels> Lane<K> {
         input: &InputOn<'_, K>,
     ) -> Result<bool> {
         self.frame.clear();
+        self.rank = route.group.rank();
         match self.compressor.begin(route.kernels, input, true) {
             Ok(report) => {
                 (self.report, self.way) = (report, Way::Gathered);
@@ -60,7 +61,8 @@ impl<K: Kernels> Lane<K> {
         let bucket = self.compressor.bucket();
         let expected = Header { step, plan, bucket: bucket.id(), elements: bucket.len() as u32 };
         if let Some(aggregator) = &mut self.aggregator {
-            let summed = aggregator.sum(kernels, self.gathered.iter(), Some(&expected), factor, output);
+            let (frames, own) = (self.gathered.iter(), Some((self.rank, &mut self.compressor)));
+            let summed = aggregator.sum_beside(kernels, frames, own, Some(&expected), factor, output);
             summed.map_err(|error| match error {
                 Error::Device { .. } => error,
                 _ => Error::BadMessage { rank: aggregator.reading(), step, reason: error.to_string() },

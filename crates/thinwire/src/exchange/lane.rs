@@ -59,6 +59,8 @@ pub(crate) struct Lane<K: Kernels> {
     pub(super) refusal: Option<Error>,
     /// The rank whose message said that it does not take part, where it can be told from a message.
     pub(super) absent: Option<usize>,
+    /// This rank, once the bucket has travelled.
+    pub(super) rank: usize,
     /// The first of the ranks that named the coordinates.
     pub(super) leader: Option<usize>,
     pub(super) way: Way,
@@ -108,6 +110,7 @@ impl<K: Kernels> Lane<K> {
             report: Report::default(),
             refusal: None,
             absent: None,
+            rank: 0,
             leader: None,
             way: Way::Nothing,
             times: LaneTimes::default(),

@@ -13,6 +13,7 @@ pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod guess;
+mod later;
 mod memory;
 mod outgoing;
 mod statistics;
@@ -23,6 +24,7 @@ use std::ops::Range;
 
 pub use cpu::Cpu;
 pub use guess::Guess;
+pub use later::{Ended, Finished};
 pub use memory::{List, Run, Spectrum, Vector};
 pub use outgoing::Outgoing;
 pub use statistics::{Fault, NonFinite, Statistics};
@@ -75,6 +77,8 @@ pub trait Kernels: Debug + Send + 'static {
     type Survey<'a>: Survey
     where
         Self: 'a;
+    /// A selection whose end was put off; [`Infallible`](std::convert::Infallible) where none ever is.
+    type Later: Debug + Send;
 
     // ---- memory ----
 
@@ -139,6 +143,28 @@ pub trait Kernels: Debug + Send + 'static {
         values: &mut Self::Values,
     ) -> Result<Statistics, Fault>;
 
+    /// The same, or less: a device that would have to be waited for may put the end off, until the other units of the
+    /// bucket are under way too. The lists have then grown by as many entries as may be kept, with anything in them.
+    fn finish_later(
+        survey: Self::Survey<'_>,
+        positions: &mut Self::Positions,
+        values: &mut Self::Values,
+    ) -> Result<Finished<Self::Later>, Fault> {
+        Self::finish(survey, positions, values).map(Finished::Now)
+    }
+
+    /// Ends all selections that were put off since the lists were emptied, in the order in which they were. Where fewer
+    /// elements are kept than there was room for, the entries behind them move up.
+    ///
+    /// After an error the gradients of all these walks are in the memory, but for what is not finite:
+    /// [`withdraw`](Kernels::withdraw) takes them out.
+    fn finish_all(
+        &mut self,
+        later: Vec<Self::Later>,
+        positions: &mut Self::Positions,
+        values: &mut Self::Values,
+    ) -> Result<Vec<Ended>, Fault>;
+
     /// The walk without a selection: accumulate and measure. The score does not matter.
     fn accumulate(
         &mut self,
@@ -162,9 +188,13 @@ pub trait Kernels: Debug + Send + 'static {
 
     // ---- lists: what is about to be sent ----
 
-    /// Appends `range` of a vector.
-    fn append(&mut self, vector: &Self::Vector, range: Range<usize>, values: &mut Self::Values)
-    -> Result<()>;
+    /// Appends ranges of a vector, one after another.
+    fn append(
+        &mut self,
+        vector: &Self::Vector,
+        ranges: &[Range<usize>],
+        values: &mut Self::Values,
+    ) -> Result<()>;
 
     /// Appends `range` of a gradient, times `scale`.
     fn append_scaled(
@@ -228,8 +258,8 @@ pub trait Kernels: Debug + Send + 'static {
         vector: &mut Self::Vector,
     ) -> Result<()>;
 
-    /// `vector[range] = 0`.
-    fn clear_range(&mut self, range: Range<usize>, vector: &mut Self::Vector) -> Result<()>;
+    /// `vector[range] = 0`, for each range.
+    fn clear_ranges(&mut self, ranges: &[Range<usize>], vector: &mut Self::Vector) -> Result<()>;
 
     /// `vector[start..] = values`, as many as there are.
     fn replace(
@@ -249,6 +279,25 @@ pub trait Kernels: Debug + Send + 'static {
     /// all of its universe, a value takes the place of a zero instead of being added to it, so that zeros keep their
     /// signs. After an error the mean may hold a part of it.
     fn add_section(&mut self, section: &Section<'_>, factor: f32, mean: &mut Self::Gradient) -> Result<()>;
+
+    /// Adds entries of this rank's lists, each value times `factor`: what [`add_section`](Kernels::add_section) does with
+    /// the section that they were sent in, if its values are exact and it has not all of its universe.
+    fn add_entries(
+        &mut self,
+        positions: Run<'_, Self::Positions>,
+        values: Run<'_, Self::Values>,
+        factor: f32,
+        mean: &mut Self::Gradient,
+    ) -> Result<()>;
+
+    /// The same for sections that have all of their universe: values of whole ranges, one after another.
+    fn add_ranges(
+        &mut self,
+        ranges: &[Range<usize>],
+        values: Run<'_, Self::Values>,
+        factor: f32,
+        mean: &mut Self::Gradient,
+    ) -> Result<()>;
 
     /// `mean[start..] = sums`, as many as there are.
     fn put(&mut self, sums: &[f32], start: usize, mean: &mut Self::Gradient) -> Result<()>;

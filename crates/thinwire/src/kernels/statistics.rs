@@ -20,6 +20,19 @@ pub struct Statistics {
     pub min: f32,
 }
 
+/// The sum of squares, in `f64`. By several sums at a time: one would wait for each addition.
+pub(crate) fn sum_of_squares(values: &[f32]) -> f64 {
+    let (rows, rest) = values.as_chunks::<8>();
+    let mut sums = [0.0; 8];
+    for row in rows {
+        for (sum, &value) in sums.iter_mut().zip(row) {
+            *sum += f64::from(value) * f64::from(value);
+        }
+    }
+    let rest: f64 = rest.iter().map(|&value| f64::from(value) * f64::from(value)).sum();
+    sums.iter().sum::<f64>() + rest
+}
+
 impl Statistics {
     /// The mean of the elements; 0 for none.
     pub fn mean(&self) -> f64 {

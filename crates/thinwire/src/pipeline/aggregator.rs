@@ -1,5 +1,6 @@
 //! From the frames of all ranks to the mean gradient.
 
+use super::compressor::Compressor;
 use super::recipe::Recipe;
 use super::unit::divide;
 use crate::codec::{Frame, Header, Section, ValueForm};
@@ -58,9 +59,24 @@ impl<K: Kernels> Aggregator<K> {
         factor: f32,
         output: &mut K::Gradient,
     ) -> Result<()> {
+        self.sum_beside(kernels, frames, None, expected, factor, output)
+    }
+
+    /// The same on a rank whose own frame is one of them, in the place given: what was sent in it need not be read if it
+    /// is still there.
+    pub(crate) fn sum_beside<'f>(
+        &mut self,
+        kernels: &mut K,
+        frames: impl IntoIterator<Item = &'f [u8]>,
+        own: Option<(usize, &mut Compressor<K>)>,
+        expected: Option<&Header>,
+        factor: f32,
+        output: &mut K::Gradient,
+    ) -> Result<()> {
         self.bucket.check_len("output", K::elements(output))?;
         kernels.begin_mean(output)?;
-        let summed = self.add_all(kernels, frames, expected, factor, output);
+        let own = own.filter(|(_, compressor)| compressor.has_sent_exactly());
+        let summed = self.add_all(kernels, frames, own, expected, factor, output);
         if summed.is_err() {
             kernels.begin_mean(output)?;
         }
@@ -72,6 +88,7 @@ impl<K: Kernels> Aggregator<K> {
         &mut self,
         kernels: &mut K,
         frames: impl IntoIterator<Item = &'f [u8]>,
+        mut own: Option<(usize, &mut Compressor<K>)>,
         expected: Option<&Header>,
         factor: f32,
         output: &mut K::Gradient,
@@ -82,6 +99,10 @@ impl<K: Kernels> Aggregator<K> {
         let mut frequencies = false;
         for (number, bytes) in frames.into_iter().enumerate() {
             self.reading = number;
+            if let Some((_, compressor)) = own.as_mut().filter(|(own, _)| *own == number) {
+                compressor.add_sent(kernels, factor, output)?;
+                continue;
+            }
             let frame = Frame::parse(bytes)?;
             if let Some(expected) = expected {
                 frame.header().expect(expected)?;

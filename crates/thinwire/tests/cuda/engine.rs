@@ -69,6 +69,7 @@ fn gradients(noise: &mut Noise, buckets: &[Bucket], steps: usize, ranks: usize) 
     (0..steps).map(|_| (0..ranks).map(|_| of_rank(noise)).collect()).collect()
 }
 
+/// The mean gradients of each step on a rank; nothing for a step that was skipped.
 fn run_cpu(
     method: &str,
     buckets: &[Bucket],
@@ -82,8 +83,10 @@ fn run_cpu(
             Synchronizer::new(group, method, Layout::new(buckets.to_vec()).unwrap()).unwrap();
         let step = |of_ranks: &Vec<Vec<Vec<f32>>>| {
             let mut mine = of_ranks[rank].clone();
-            synchronizer.step(&mut mine, weights).unwrap();
-            mine
+            match synchronizer.step(&mut mine, weights) {
+                Err(Error::Skipped { .. }) => Vec::new(),
+                stepped => stepped.map(|_| mine).unwrap(),
+            }
         };
         gradients.iter().map(step).collect::<Vec<_>>()
     });
@@ -111,7 +114,10 @@ fn run_cuda(
                 let weights = Held::new(&device, &weights[bucket]);
                 synchronizer.submit(bucket, Held::new(&device, gradient), Some(weights)).unwrap();
             }
-            let (buffers, _) = synchronizer.wait().unwrap();
+            let buffers = match synchronizer.wait() {
+                Err(Error::Skipped { .. }) => Vec::new(),
+                stepped => stepped.unwrap().0,
+            };
             means.push(buffers.iter().map(|held| held.memory.read(0..held.memory.len()).unwrap()).collect());
         }
         means
@@ -123,10 +129,21 @@ fn assert_means_of_the_cpu(methods: &[&str], buckets: &[Bucket], ranks: usize) {
     let mut noise = Noise::fresh();
     let weights: Vec<Vec<f32>> = buckets.iter().map(|bucket| noise.normal(bucket.len())).collect();
     let gradients = gradients(&mut noise, buckets, 4, ranks);
+    assert_means(methods, buckets, &gradients, &weights);
+}
+
+fn assert_means(
+    methods: &[&str],
+    buckets: &[Bucket],
+    gradients: &[Vec<Vec<Vec<f32>>>],
+    weights: &[Vec<f32>],
+) {
+    let ranks = gradients[0].len();
     for method in methods {
-        let expected = run_cpu(method, buckets, ranks, &gradients, &weights);
-        for of_rank in run_cuda(method, buckets, ranks, &gradients, &weights) {
+        let expected = run_cpu(method, buckets, ranks, gradients, weights);
+        for of_rank in run_cuda(method, buckets, ranks, gradients, weights) {
             for (step, (found, expected)) in of_rank.iter().zip(&expected).enumerate() {
+                assert_eq!(found.len(), expected.len(), "{method}, step {step}: buckets");
                 for (found, expected) in found.iter().zip(expected) {
                     assert_same(found, expected, &format!("{method}, step {step}"));
                 }
@@ -157,6 +174,63 @@ fn long_lists_give_the_means_of_the_cpu() {
         "ar-topk:density=0.3,dense_up_to=300000",
     ];
     assert_means_of_the_cpu(&methods, &buckets, 2);
+}
+
+const LENGTHS: [usize; 10] = [9000, 70, 12_345, 100_000, 5000, 4096, 64, 150_000, 33_333, 20_000];
+
+/// A bucket of many layers, and gradients for it by step and rank, each layer by itself.
+fn many_layers(
+    steps: usize,
+    ranks: usize,
+    mut layer: impl FnMut(usize) -> Vec<f32>,
+) -> (Bucket, Vec<Vec<Vec<Vec<f32>>>>) {
+    let layers = LENGTHS.iter().enumerate().map(|(number, &len)| (format!("layer {number}"), vec![len]));
+    let bucket = Bucket::new(0, layers.collect::<Vec<_>>()).unwrap();
+    let mut whole = || vec![LENGTHS.iter().flat_map(|&len| layer(len)).collect()];
+    (bucket, (0..steps).map(|_| (0..ranks).map(|_| whole()).collect()).collect())
+}
+
+/// Layers whose selections end together: with guesses that are far off, and with fewer elements than may be kept.
+#[test]
+#[ignore = "needs an NVIDIA GPU: ./test gpu"]
+fn many_layers_at_once_give_the_means_of_the_cpu() {
+    let mut noise = Noise::fresh();
+    let (bucket, gradients) = many_layers(12, 2, |len| {
+        let scale = [1.0, 1.0, 0.01, 100.0][noise.below(4)];
+        // Sums of any exponent would not be finite.
+        let mut finite =
+            std::iter::repeat_with(|| noise.hostile(len)).filter(|(kind, _)| *kind != "any exponent");
+        finite.next().unwrap().1.into_iter().map(|value| value * scale).collect()
+    });
+    let weights = [Noise::fresh().normal(bucket.len())];
+    let methods = [
+        "topk:density=0.01,scope=layer",
+        "topk:density=0.02,scope=layer,values=f16,momentum=0.9",
+        "redsync:density=0.01,dense_up_to=100",
+        "redsync:density=0.05,dense_up_to=100,quantize=true",
+        "iwp:density=0.02,dense_up_to=100",
+    ];
+    assert_means(&methods, &[bucket], &gradients, &weights);
+}
+
+/// All of them have been walked when it is found. Sums of whole numbers are exact, so that what has entered the memory is
+/// taken out to the bit.
+#[test]
+#[ignore = "needs an NVIDIA GPU: ./test gpu"]
+fn a_nan_in_one_of_many_layers_is_taken_out_of_all() {
+    let mut noise = Noise::fresh();
+    let (bucket, mut gradients) = many_layers(8, 2, |len| {
+        let most = [10.0, 100.0, 1000.0][noise.below(3)];
+        noise.normal(len).into_iter().map(|value| (value * most).round()).collect()
+    });
+    gradients[4][1][0][LENGTHS[..3].iter().sum::<usize>() + 17] = f32::NAN;
+    let weights = [Noise::fresh().normal(bucket.len())];
+    assert_means(
+        &["topk:density=0.01,scope=layer", "redsync:density=0.01,dense_up_to=100"],
+        &[bucket],
+        &gradients,
+        &weights,
+    );
 }
 
 #[test]

@@ -53,9 +53,7 @@ impl Coder {
         let start = section.start() as usize;
         let universe = &mut mean[start..start + section.universe() as usize];
         if self.indices.is_empty() {
-            // Not added to a zero, so that a zero keeps its sign and one dense message comes back bit for bit.
-            let add = |(sum, &value): (&mut f32, &f32)| *sum = if *sum == 0.0 { value } else { *sum + value };
-            universe.iter_mut().zip(&self.values).for_each(add);
+            add_all(self.values.iter().copied(), universe);
         } else {
             scatter_add(&self.indices, &self.values, universe);
         }
@@ -77,6 +75,13 @@ impl Coder {
         }
         Ok(())
     }
+}
+
+/// Values of a whole universe. Not added to a zero, so that a zero keeps its sign and one dense message comes back bit for
+/// bit.
+pub(super) fn add_all(what: impl Iterator<Item = f32>, values: &mut [f32]) {
+    let add = |(sum, value): (&mut f32, f32)| *sum = if *sum == 0.0 { value } else { *sum + value };
+    values.iter_mut().zip(what).for_each(add);
 }
 
 /// `values[positions[i]] += what[i]`, in order.

@@ -1,13 +1,15 @@
 //! The CPU behind the trait.
 
+use std::convert::Infallible;
 use std::ops::Range;
 
-use super::coder::scatter_add;
+use super::coder::{add_all, scatter_add};
 use super::spread::{Task, View};
 use super::{Cpu, CpuSpectrum, CpuSurvey, undo};
 use crate::Result;
 use crate::codec::{FrameWriter, Section, SectionSize, ValueForm};
-use crate::kernels::{Fault, Guess, Kernels, Outgoing, Run, Score, Statistics, Update, Walk};
+use crate::kernels::statistics::sum_of_squares;
+use crate::kernels::{Ended, Fault, Guess, Kernels, Outgoing, Run, Score, Statistics, Update, Walk};
 use crate::pipeline::ValuePlan;
 use crate::transform::FftBlock;
 
@@ -18,6 +20,7 @@ impl Kernels for Cpu {
     type Values = Vec<f32>;
     type Spectrum = CpuSpectrum;
     type Survey<'a> = CpuSurvey<'a>;
+    type Later = Infallible;
 
     fn zeros(&mut self, len: usize) -> Result<Vec<f32>> {
         // Written and not only asked for zeroed, so that the system hands out the pages now and not in the
@@ -70,6 +73,15 @@ impl Kernels for Cpu {
         Ok(survey.finish(positions, values))
     }
 
+    fn finish_all(
+        &mut self,
+        later: Vec<Infallible>,
+        _positions: &mut Vec<u32>,
+        _values: &mut Vec<f32>,
+    ) -> Result<Vec<Ended>, Fault> {
+        Ok(later.into_iter().map(|never| match never {}).collect())
+    }
+
     fn accumulate(
         &mut self,
         walk: Walk<'_, [f32], Vec<f32>>,
@@ -96,11 +108,11 @@ impl Kernels for Cpu {
     }
 
     fn norm_of_huge(&mut self, gradient: &[f32]) -> Result<f64> {
-        Ok(squares(gradient).sqrt())
+        Ok(sum_of_squares(gradient).sqrt())
     }
 
-    fn append(&mut self, vector: &Vec<f32>, range: Range<usize>, values: &mut Vec<f32>) -> Result<()> {
-        values.extend_from_slice(&vector[range]);
+    fn append(&mut self, vector: &Vec<f32>, ranges: &[Range<usize>], values: &mut Vec<f32>) -> Result<()> {
+        ranges.iter().for_each(|range| values.extend_from_slice(&vector[range.clone()]));
         Ok(())
     }
 
@@ -128,7 +140,7 @@ impl Kernels for Cpu {
     }
 
     fn energy(&mut self, values: Run<'_, Vec<f32>>) -> Result<f64> {
-        Ok(squares(values.as_slice()))
+        Ok(sum_of_squares(values.as_slice()))
     }
 
     fn on_host<'a>(&'a mut self, values: &'a mut Vec<f32>) -> Result<&'a [f32]> {
@@ -173,8 +185,8 @@ impl Kernels for Cpu {
         Ok(())
     }
 
-    fn clear_range(&mut self, range: Range<usize>, vector: &mut Vec<f32>) -> Result<()> {
-        vector[range].fill(0.0);
+    fn clear_ranges(&mut self, ranges: &[Range<usize>], vector: &mut Vec<f32>) -> Result<()> {
+        ranges.iter().for_each(|range| vector[range.clone()].fill(0.0));
         Ok(())
     }
 
@@ -190,6 +202,35 @@ impl Kernels for Cpu {
 
     fn add_section(&mut self, section: &Section<'_>, factor: f32, mean: &mut [f32]) -> Result<()> {
         self.coder.add_section(section, factor, mean)
+    }
+
+    fn add_entries(
+        &mut self,
+        positions: Run<'_, Vec<u32>>,
+        values: Run<'_, Vec<f32>>,
+        factor: f32,
+        mean: &mut [f32],
+    ) -> Result<()> {
+        for (&position, value) in positions.as_slice().iter().zip(values.as_slice()) {
+            mean[position as usize] += value * factor;
+        }
+        Ok(())
+    }
+
+    fn add_ranges(
+        &mut self,
+        ranges: &[Range<usize>],
+        values: Run<'_, Vec<f32>>,
+        factor: f32,
+        mean: &mut [f32],
+    ) -> Result<()> {
+        let mut values = values.as_slice();
+        for range in ranges {
+            let (mine, rest) = values.split_at(range.len());
+            add_all(mine.iter().map(|value| value * factor), &mut mean[range.clone()]);
+            values = rest;
+        }
+        Ok(())
     }
 
     fn put(&mut self, sums: &[f32], start: usize, mean: &mut [f32]) -> Result<()> {
@@ -277,9 +318,4 @@ fn slices<'a>(walk: Walk<'a, [f32], Vec<f32>>) -> Walk<'a, [f32], [f32]> {
     let Walk { gradient, residual, momentum, weights, update, scale, score } = walk;
     let momentum = momentum.map(|momentum| &mut momentum[..]);
     Walk { gradient, residual: &mut residual[..], momentum, weights, update, scale, score }
-}
-
-/// The sum of squares, in `f64`.
-fn squares(values: &[f32]) -> f64 {
-    values.iter().map(|&value| value as f64 * value as f64).sum()
 }

@@ -51,6 +51,13 @@ pub(super) struct Chosen {
     pub kept: usize,
 }
 
+impl Chosen {
+    /// From the words of the head.
+    pub fn of(seen: &[u64]) -> Chosen {
+        Chosen { lowest: f32::from_bits(seen[0] as u32), kept: seen[2] as usize }
+    }
+}
+
 /// The kernels that choose, and what they work in.
 #[derive(Debug)]
 pub(super) struct Chooser {
@@ -168,13 +175,5 @@ impl Chooser {
         self.count.fetch(0..1, self.counted.address())?;
         self.device.wait()?;
         Ok(self.count.slice()[0] as usize)
-    }
-}
-
-impl Workspace {
-    /// What was chosen, as the head said when it was last fetched and waited for.
-    pub fn choice_made(&self) -> Chosen {
-        let seen = self.chosen();
-        Chosen { lowest: f32::from_bits(seen[0] as u32), kept: seen[2] as usize }
     }
 }

@@ -7,9 +7,12 @@ use super::list::{DeviceList, SHORT};
 use super::memory::{Buffer, Element, Gradient, copy, read_from};
 use super::spectrum::Onto;
 use super::walk::Job;
-use super::{Cuda, CudaSpectrum, CudaSurvey, THREADS, launch};
+use super::{Cuda, CudaLater, CudaSpectrum, CudaSurvey};
 use crate::codec::{FrameWriter, Section, SectionSize, ValueForm};
-use crate::kernels::{Fault, Guess, Kernels, List, Outgoing, Run, Score, Spectrum, Statistics, Vector, Walk};
+use crate::kernels::statistics::sum_of_squares;
+use crate::kernels::{
+    Ended, Fault, Finished, Guess, Kernels, List, Outgoing, Run, Score, Spectrum, Statistics, Vector, Walk,
+};
 use crate::pipeline::ValuePlan;
 use crate::transform::FftBlock;
 use crate::{Error, Result};
@@ -95,6 +98,7 @@ impl Kernels for Cuda {
     type Values = DeviceList<f32>;
     type Spectrum = CudaSpectrum;
     type Survey<'a> = CudaSurvey<'a>;
+    type Later = CudaLater;
 
     fn zeros(&mut self, len: usize) -> Result<Buffer<f32>> {
         Buffer::zeros(&self.device, len)
@@ -158,6 +162,23 @@ impl Kernels for Cuda {
         survey.finish(positions, values)
     }
 
+    fn finish_later(
+        survey: CudaSurvey<'_>,
+        positions: &mut DeviceList<u32>,
+        values: &mut DeviceList<f32>,
+    ) -> Result<Finished<CudaLater>, Fault> {
+        survey.finish_later(positions, values)
+    }
+
+    fn finish_all(
+        &mut self,
+        later: Vec<CudaLater>,
+        positions: &mut DeviceList<u32>,
+        values: &mut DeviceList<f32>,
+    ) -> Result<Vec<Ended>, Fault> {
+        self.end_all(&later, positions, values)
+    }
+
     fn accumulate(&mut self, mut walk: WalkHere<'_>, ranges: &[Range<usize>]) -> Result<Statistics, Fault> {
         let job = Cuda::job(&mut walk, end_of(ranges))?;
         self.measure(&Job { score: Score::Magnitude, ..job }, ranges)
@@ -178,19 +199,29 @@ impl Kernels for Cuda {
         self.scratch.reserve(gradient.len(), 0)?;
         self.widen(gradient.address(), gradient.element(), gradient.len(), 1.0, self.scratch.address())?;
         let values = self.scratch.read(0..gradient.len())?;
-        Ok(squares(&values).sqrt())
+        Ok(sum_of_squares(&values).sqrt())
     }
 
     fn append(
         &mut self,
         vector: &Buffer<f32>,
-        range: Range<usize>,
+        ranges: &[Range<usize>],
         values: &mut DeviceList<f32>,
     ) -> Result<()> {
-        let to = values.room(range.len())?;
-        copy(&self.device, vector.at(range.start), to, 4 * range.len())?;
+        let count = ranges.iter().map(Range::len).sum();
+        let to = values.room(count)?;
+        match self.positions_of(ranges)? {
+            Some(positions) => self.gather(positions, count, vector.address(), to)?,
+            None => {
+                let mut to = to;
+                for range in ranges {
+                    copy(&self.device, vector.at(range.start), to, 4 * range.len())?;
+                    to += 4 * range.len() as u64;
+                }
+            }
+        }
         // It comes to the host with what is selected.
-        values.grow(range.len(), false);
+        values.grow(count, false);
         Ok(())
     }
 
@@ -233,7 +264,7 @@ impl Kernels for Cuda {
             let place = Place::new(values.list.at(values.range.start), values.range.len());
             return self.codec.sum_of_squares(place);
         }
-        Ok(squares(values.list.host(values.range, &mut self.decoded)?))
+        Ok(sum_of_squares(values.list.host(values.range, &mut self.decoded)?))
     }
 
     fn on_host<'a>(&'a mut self, values: &'a mut DeviceList<f32>) -> Result<&'a [f32]> {
@@ -269,18 +300,7 @@ impl Kernels for Cuda {
     }
 
     fn clear(&mut self, positions: Run<'_, DeviceList<u32>>, vector: &mut Buffer<f32>) -> Result<()> {
-        let count = positions.range.len();
-        let at = positions.list.at(positions.range.start);
-        launch!(
-            self.device,
-            &self.vector,
-            "clear",
-            self.grid(count),
-            THREADS,
-            at,
-            count as u64,
-            vector.address()
-        )
+        self.clear_at(positions.list.at(positions.range.start), positions.range.len(), vector)
     }
 
     fn scatter_add(
@@ -293,8 +313,11 @@ impl Kernels for Cuda {
         self.scatter_to(from, positions.range.len().min(values.range.len()), 1.0, vector.address())
     }
 
-    fn clear_range(&mut self, range: Range<usize>, vector: &mut Buffer<f32>) -> Result<()> {
-        vector.clear_range(range)
+    fn clear_ranges(&mut self, ranges: &[Range<usize>], vector: &mut Buffer<f32>) -> Result<()> {
+        match self.positions_of(ranges)? {
+            Some(positions) => self.clear_at(positions, ranges.iter().map(Range::len).sum(), vector),
+            None => ranges.iter().try_for_each(|range| vector.clear_range(range.clone())),
+        }
     }
 
     fn replace(
@@ -313,6 +336,38 @@ impl Kernels for Cuda {
 
     fn add_section(&mut self, section: &Section<'_>, factor: f32, mean: &mut Gradient) -> Result<()> {
         self.add(section, factor, mean)
+    }
+
+    fn add_entries(
+        &mut self,
+        positions: Run<'_, DeviceList<u32>>,
+        values: Run<'_, DeviceList<f32>>,
+        factor: f32,
+        mean: &mut Gradient,
+    ) -> Result<()> {
+        self.add_pending()?;
+        let from = (positions.list.at(positions.range.start), values.list.at(values.range.start));
+        self.scatter_to(from, positions.range.len().min(values.range.len()), factor, self.mean.address(mean))
+    }
+
+    fn add_ranges(
+        &mut self,
+        ranges: &[Range<usize>],
+        values: Run<'_, DeviceList<f32>>,
+        factor: f32,
+        mean: &mut Gradient,
+    ) -> Result<()> {
+        Cuda::check(mean, end_of(ranges))?;
+        self.add_pending()?;
+        let (mut from, to) = (values.list.at(values.range.start), self.mean.address(mean));
+        if let Some(positions) = self.positions_of(ranges)? {
+            return self.scatter_all(positions, from, values.range.len(), factor, to);
+        }
+        for range in ranges {
+            self.add_all(from, range.len(), factor, to + 4 * range.start as u64)?;
+            from += 4 * range.len() as u64;
+        }
+        Ok(())
     }
 
     fn put(&mut self, sums: &[f32], start: usize, mean: &mut Gradient) -> Result<()> {
@@ -434,9 +489,4 @@ impl Kernels for Cuda {
         // SAFETY: the sums are as long as their bucket.
         unsafe { spectrum.inverse(self.mean.address(mean), Onto::Replace) }
     }
-}
-
-/// The sum of squares, in `f64`.
-fn squares(values: &[f32]) -> f64 {
-    values.iter().map(|&value| value as f64 * value as f64).sum()
 }

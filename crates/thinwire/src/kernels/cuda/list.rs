@@ -48,13 +48,18 @@ impl<T: Pod> DeviceList<T> {
         Ok(self.memory.at(self.len))
     }
 
+    /// Whether it is still short with `more` entries.
+    pub(super) fn stays_short(&self, more: usize) -> bool {
+        self.len + more <= SHORT
+    }
+
     /// Begins to bring `more` entries that are about to be appended to the host, with all before them that are not there,
     /// if the list stays short.
     pub(super) fn fetch_ahead(&mut self, more: usize) -> Result<bool> {
-        let end = self.len + more;
-        if end > SHORT {
+        if !self.stays_short(more) {
             return Ok(false);
         }
+        let end = self.len + more;
         self.grow_mirror(end)?;
         self.mirror.fetch(self.mirrored..end, self.memory.at(self.mirrored))?;
         self.fetched = self.device.next_wait();
@@ -68,6 +73,32 @@ impl<T: Pod> DeviceList<T> {
             self.mirrored += more;
         }
         self.len += more;
+    }
+
+    /// Begins to bring entries that are in the mirror to the host once more: the device has changed them.
+    pub(super) fn fetch_again(&mut self, range: Range<usize>) -> Result<()> {
+        if range.end > self.mirrored {
+            return Ok(());
+        }
+        self.fetched = self.device.next_wait();
+        self.mirror.fetch(range.clone(), self.memory.at(range.start))
+    }
+
+    /// Removes some ranges, in order, of a list that is in the mirror.
+    pub(super) fn remove(&mut self, ranges: &[Range<usize>]) -> Result<()> {
+        let Some(first) = ranges.iter().find(|range| !range.is_empty()).map(|range| range.start) else {
+            return Ok(());
+        };
+        self.on_host(0..self.len)?;
+        let (mirror, mut end) = (self.mirror.slice_mut(), first);
+        let next_starts = ranges.iter().skip(1).map(|range| range.start).chain([self.len]);
+        for (range, next) in ranges.iter().zip(next_starts).filter(|(range, _)| range.start >= first) {
+            mirror.copy_within(range.end..next, end);
+            end += next - range.end;
+        }
+        (self.len, self.mirrored) = (end, end);
+        self.mirror.send(first..end, self.memory.at(first))?;
+        self.device.wait()
     }
 
     fn grow_mirror(&mut self, len: usize) -> Result<()> {

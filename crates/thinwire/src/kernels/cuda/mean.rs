@@ -53,6 +53,29 @@ impl Cuda {
         )
     }
 
+    /// Dense sections, at positions that differ, by addresses.
+    pub(super) fn scatter_all(
+        &self,
+        positions: u64,
+        what: u64,
+        count: usize,
+        factor: f32,
+        to: u64,
+    ) -> Result<()> {
+        launch!(
+            self.device,
+            &self.vector,
+            "scatter_all",
+            self.grid(count),
+            THREADS,
+            positions,
+            what,
+            count as u64,
+            factor,
+            to,
+        )
+    }
+
     /// Rounds the sums into the gradient, where they were not made there.
     pub(super) fn round_mean(&mut self, mean: &Gradient) -> Result<()> {
         if mean.element() == Element::F32 {

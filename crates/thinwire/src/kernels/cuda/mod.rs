@@ -42,7 +42,7 @@ pub use event::Event;
 pub use list::DeviceList;
 pub use memory::{Buffer, Element, Gradient, Pinned};
 pub use spectrum::CudaSpectrum;
-pub use survey::CudaSurvey;
+pub use survey::{CudaLater, CudaSurvey};
 pub use trip::{FftTrip, TripTimes};
 pub use watch::Watch;
 
@@ -171,9 +171,32 @@ impl Cuda {
         Ok(unit)
     }
 
+    /// Where the device has the positions of several ranges, if they are few enough to be worth a list; the address.
+    fn positions_of(&mut self, ranges: &[Range<usize>]) -> Result<Option<u64>> {
+        let count: usize = ranges.iter().map(Range::len).sum();
+        if ranges.len() < 3 || count > list::SHORT {
+            return Ok(None);
+        }
+        self.unit(ranges)?.positions(&self.device, ranges).map(Some)
+    }
+
     /// Blocks for a kernel with a thread for each of `count` elements, or a few elements for each thread.
     fn grid(&self, count: usize) -> usize {
         count.div_ceil(THREADS).min(32 * self.device.processors() as usize)
+    }
+
+    /// `vector[positions[i]] = 0`, by addresses.
+    fn clear_at(&self, positions: u64, count: usize, vector: &Buffer<f32>) -> Result<()> {
+        launch!(
+            self.device,
+            &self.vector,
+            "clear",
+            self.grid(count),
+            THREADS,
+            positions,
+            count as u64,
+            vector.address()
+        )
     }
 
     /// `out[i] = values[positions[i]]`, by addresses.

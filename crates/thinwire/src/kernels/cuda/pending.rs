@@ -1,8 +1,8 @@
 //! Short sections on their way into a mean: those of a frame travel to the device together.
 
+use super::Cuda;
 use super::list::SHORT;
 use super::memory::Gradient;
-use super::{Cuda, THREADS, launch};
 use crate::Result;
 use crate::codec::Section;
 
@@ -84,17 +84,6 @@ impl Cuda {
         if !whole {
             return self.scatter_to((positions, values), count, factor, to);
         }
-        launch!(
-            self.device,
-            &self.vector,
-            "scatter_all",
-            self.grid(count),
-            THREADS,
-            positions,
-            values,
-            count as u64,
-            factor,
-            to,
-        )
+        self.scatter_all(positions, values, count, factor, to)
     }
 }

@@ -2,6 +2,9 @@
 //! best `k`, the choice follows the walk on the device, and the host waits once, for the message itself.
 
 mod finish;
+mod later;
+
+pub use later::CudaLater;
 
 use std::marker::PhantomData;
 use std::ops::Range;

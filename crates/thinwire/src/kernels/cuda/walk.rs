@@ -1,8 +1,9 @@
 //! The walk over memory, and what it leaves: statistics, and the marked elements as a list of candidates.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use super::choose::Chosen;
 use super::compile::Program;
 use super::device::{Device, launch};
 use super::memory::{Buffer, Element, Pinned};
@@ -27,6 +28,8 @@ const FOUND: usize = 4;
 const NON_FINITE: usize = 5;
 const CHOICE: usize = 6;
 const HEAD: usize = 9;
+/// Heads that may wait for the host to read them.
+const SLOTS: usize = 256;
 
 /// Every walk the engine asks for.
 pub(super) fn variants() -> Vec<Program> {
@@ -75,6 +78,8 @@ pub(super) struct Unit {
     piece_tiles: Buffer<u32>,
     tile_starts: Buffer<u32>,
     tiles: u32,
+    /// The positions of all its elements, where somebody has asked for them.
+    positions: OnceLock<Buffer<u32>>,
 }
 
 impl Unit {
@@ -102,7 +107,18 @@ impl Unit {
             piece_tiles: Buffer::of(device, &piece_tiles)?,
             tile_starts: Buffer::of(device, &tile_starts)?,
             tiles,
+            positions: OnceLock::new(),
         })
+    }
+
+    /// The address of the positions of all elements.
+    pub fn positions(&self, device: &Arc<Device>, ranges: &[Range<usize>]) -> Result<u64> {
+        if let Some(positions) = self.positions.get() {
+            return Ok(positions.address());
+        }
+        let all: Vec<u32> = ranges.iter().flat_map(|range| range.start as u32..range.end as u32).collect();
+        let made = Buffer::of(device, &all)?;
+        Ok(self.positions.get_or_init(|| made).address())
     }
 
     pub fn pieces(&self) -> u64 {
@@ -177,11 +193,25 @@ pub(super) struct Workspace {
     /// Where the walk notes what is not finite: all ones if nothing.
     non_finite: Buffer<u64>,
     ticket: Buffer<u32>,
-    head: Buffer<u64>,
+    /// As many heads as there are slots: a survey whose head is read later leaves it to the host, and the next survey
+    /// takes the next.
+    heads: Buffer<u64>,
+    slot: usize,
+    /// The head of the last survey, in host memory; and all of them.
     seen: Pinned<u64>,
+    all_seen: Pinned<u64>,
+    /// Held by every slot that was given out.
+    taken: Arc<()>,
     pub positions: Buffer<u32>,
     pub values: Buffer<f32>,
     pub scores: Buffer<f32>,
+}
+
+/// A head that is kept for the host to read. Those that are held are the last that were given out.
+#[derive(Debug)]
+pub(super) struct Slot {
+    number: usize,
+    _taken: Arc<()>,
 }
 
 /// What the head of a survey says.
@@ -190,6 +220,25 @@ pub(super) struct Head {
     pub statistics: Statistics,
     pub found: usize,
     pub non_finite: Option<NonFinite>,
+}
+
+impl Head {
+    fn of(seen: &[u64], unit: &Unit) -> Head {
+        let non_finite = Some(seen[NON_FINITE]).filter(|&key| key != u64::MAX);
+        Head {
+            statistics: Statistics {
+                count: unit.elements,
+                sum: f64::from_bits(seen[0]),
+                sum_magnitude: f64::from_bits(seen[1]),
+                sum_squares: f64::from_bits(seen[2]),
+                max: f32::from_bits(seen[3] as u32),
+                min: f32::from_bits((seen[3] >> 32) as u32),
+            },
+            found: seen[FOUND] as usize,
+            non_finite: non_finite
+                .map(|key| NonFinite { position: (key >> 32) as usize, value: f32::from_bits(key as u32) }),
+        }
+    }
 }
 
 impl Workspace {
@@ -208,8 +257,11 @@ impl Workspace {
             tile_extremes: Buffer::empty(device),
             non_finite: Buffer::of(device, &[u64::MAX])?,
             ticket: Buffer::zeros(device, 1)?,
-            head: Buffer::zeros(device, HEAD)?,
+            heads: Buffer::zeros(device, HEAD * SLOTS)?,
+            slot: 0,
             seen: Pinned::new(device, HEAD)?,
+            all_seen: Pinned::new(device, HEAD * SLOTS)?,
+            taken: Arc::new(()),
             positions: Buffer::empty(device),
             values: Buffer::empty(device),
             scores: Buffer::empty(device),
@@ -243,7 +295,7 @@ impl Workspace {
 
     /// The address of the number of candidates that were found.
     pub fn found(&self) -> u64 {
-        self.head.at(FOUND)
+        self.head_at(FOUND)
     }
 
     /// Walks, measures and, unless the floor is infinite, collects from `floor` on. Nothing is waited for.
@@ -303,7 +355,7 @@ impl Workspace {
             self.tile_offsets.address(),
             self.non_finite.address(),
             self.ticket.address(),
-            self.head.address(),
+            self.head_at(0),
         )?;
         if floor == f32::INFINITY {
             return Ok(());
@@ -333,36 +385,50 @@ impl Workspace {
 
     /// The address of the head of a choice.
     pub fn choice(&self) -> u64 {
-        self.head.at(CHOICE)
+        self.head_at(CHOICE)
     }
 
-    /// What the head of a choice said when it was last fetched and waited for.
-    pub fn chosen(&self) -> &[u64] {
-        &self.seen.slice()[CHOICE..]
+    /// What was chosen, as the head said when it was last fetched and waited for.
+    pub fn choice_made(&self) -> Chosen {
+        Chosen::of(&self.seen.slice()[CHOICE..])
     }
 
     /// Begins to bring the heads to the host.
     pub fn fetch_head(&mut self) -> Result<()> {
-        self.seen.fetch(0..HEAD, self.head.address())
+        self.seen.fetch(0..HEAD, self.head_at(0))
     }
 
     /// What the head said when it was last fetched and waited for.
     pub fn head(&self, unit: &Unit) -> Head {
-        let seen = self.seen.slice();
-        let non_finite = Some(seen[NON_FINITE]).filter(|&key| key != u64::MAX);
-        Head {
-            statistics: Statistics {
-                count: unit.elements,
-                sum: f64::from_bits(seen[0]),
-                sum_magnitude: f64::from_bits(seen[1]),
-                sum_squares: f64::from_bits(seen[2]),
-                max: f32::from_bits(seen[3] as u32),
-                min: f32::from_bits((seen[3] >> 32) as u32),
-            },
-            found: seen[FOUND] as usize,
-            non_finite: non_finite
-                .map(|key| NonFinite { position: (key >> 32) as usize, value: f32::from_bits(key as u32) }),
-        }
+        Head::of(self.seen.slice(), unit)
+    }
+
+    /// Whether a head may be read later: the next survey needs one too.
+    pub fn has_slot(&self) -> bool {
+        Arc::strong_count(&self.taken) < SLOTS
+    }
+
+    /// The address of a word of the head of the last survey, or of the next.
+    fn head_at(&self, word: usize) -> u64 {
+        self.heads.at(HEAD * self.slot + word)
+    }
+
+    /// Keeps the head of the last survey and its choice, to be read later.
+    pub fn keep_head(&mut self) -> Slot {
+        let number = self.slot;
+        self.slot = (self.slot + 1) % SLOTS;
+        Slot { number, _taken: self.taken.clone() }
+    }
+
+    /// Begins to bring all heads to the host.
+    pub fn fetch_kept(&mut self) -> Result<()> {
+        self.all_seen.fetch(0..HEAD * SLOTS, self.heads.address())
+    }
+
+    /// What a head said that was kept, fetched and waited for.
+    pub fn head_in(&self, slot: &Slot, unit: &Unit) -> (Head, Chosen) {
+        let seen = &self.all_seen.slice()[HEAD * slot.number..HEAD * (slot.number + 1)];
+        (Head::of(seen, unit), Chosen::of(&seen[CHOICE..]))
     }
 
     /// Takes the gradient of a walk back out of the memory.

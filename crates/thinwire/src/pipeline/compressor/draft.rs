@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{Compressor, InputOn, fault_in};
-use crate::kernels::{Fault, Kernels, List, Score, Spectrum, Statistics, Vector};
+use crate::kernels::{Ended, Fault, Finished, Kernels, List, Score, Spectrum, Vector};
 use crate::pipeline::report::Report;
 use crate::{Error, Result};
 
@@ -15,11 +15,15 @@ pub(super) struct Message<K: Kernels> {
     /// Their values; dense ones stand here too.
     pub values: K::Values,
     pub drafts: Vec<Draft>,
+    /// Selections that are not at their end, with the numbers of their drafts.
+    pub later: Vec<(usize, K::Later)>,
     /// What leaders have named, for each unit.
     pub agreed: Vec<Vec<u32>>,
     /// Work space for reading it.
     pub named: Vec<u32>,
     pub nothing: Vec<f32>,
+    /// Work space for ranges that were sent dense.
+    pub ranges: Vec<Range<usize>>,
 }
 
 /// One section to be: of a dense range, or of a unit.
@@ -34,6 +38,8 @@ pub(super) struct Draft {
     pub values: Range<usize>,
     /// Whether the codec lost something that is kept: `Message::values` then holds that instead of the values.
     pub lossy: bool,
+    /// Whether receivers read the very values of this draft.
+    pub exact: bool,
 }
 
 impl<K: Kernels> Message<K> {
@@ -42,9 +48,11 @@ impl<K: Kernels> Message<K> {
             positions: kernels.positions(),
             values: kernels.values(),
             drafts: Vec::new(),
+            later: Vec::new(),
             agreed: Vec::new(),
             named: Vec::new(),
             nothing: Vec::new(),
+            ranges: Vec::new(),
         }
     }
 
@@ -52,6 +60,7 @@ impl<K: Kernels> Message<K> {
         self.positions.truncate(0);
         self.values.truncate(0);
         self.drafts.clear();
+        self.later.clear();
     }
 
     /// Bytes held.
@@ -68,7 +77,7 @@ impl<K: Kernels> Message<K> {
     /// Opens a draft that begins at an earlier end: its gradient has entered the memory.
     fn open(&mut self, unit: Option<usize>, universe: Range<usize>, (positions, values): (usize, usize)) {
         let (positions, values) = (positions..positions, values..values);
-        self.drafts.push(Draft { unit, universe, positions, values, lossy: false });
+        self.drafts.push(Draft { unit, universe, positions, values, lossy: false, exact: false });
     }
 
     /// Closes the last draft over what was appended since, and gives its number.
@@ -77,6 +86,23 @@ impl<K: Kernels> Message<K> {
         let draft = self.drafts.last_mut().expect("a draft was opened");
         (draft.positions.end, draft.values.end) = (positions, values);
         self.drafts.len() - 1
+    }
+
+    /// Moves the drafts up, where selections that were put off have kept fewer elements than they had room for.
+    fn move_up(&mut self, ended: &[(usize, Ended)]) {
+        let (mut gone, mut ended) = (0, ended.iter().peekable());
+        for (number, draft) in self.drafts.iter_mut().enumerate() {
+            let moved = |range: &Range<usize>| range.start - gone..range.end - gone;
+            // Dense ones come first, and have no positions.
+            if draft.unit.is_some() {
+                (draft.positions, draft.values) = (moved(&draft.positions), moved(&draft.values));
+            }
+            if let Some((_, ended)) = ended.next_if(|(of, _)| *of == number) {
+                gone += draft.positions.len() - ended.kept;
+                draft.positions.end = draft.positions.start + ended.kept;
+                draft.values.end = draft.values.start + ended.kept;
+            }
+        }
     }
 
     /// Notes in the report what a draft sends of its unit.
@@ -128,7 +154,7 @@ impl<K: Kernels> Compressor<K> {
                 self.draft_unit(kernels, number, &step, report)?;
             }
         }
-        Ok(())
+        self.end_selections(kernels, report)
     }
 
     /// Whether everything is sent at this density. A method that warms up densely sends all layers dense; but
@@ -154,19 +180,20 @@ impl<K: Kernels> Compressor<K> {
             kernels.statistics(input.gradient, ranges)
         };
         let statistics = measured.map_err(|fault| fault_in(bucket, "gradient", fault))?;
-        let first = message.drafts.len();
+        let mut begin = message.values.len();
         for range in ranges {
-            message.open(None, range.clone(), message.end());
+            message.open(None, range.clone(), (message.positions.len(), begin));
+            let draft = message.drafts.last_mut().expect("a draft was opened");
+            begin += range.len();
+            draft.values.end = begin;
+            report.dense += range.len();
         }
-        for (range, number) in ranges.iter().zip(first..) {
-            let begin = message.values.len();
-            if remembers {
-                kernels.append(&memory.residual, range.clone(), &mut message.values)?;
-            } else {
+        if remembers {
+            kernels.append(&memory.residual, ranges, &mut message.values)?;
+        } else {
+            for range in ranges {
                 kernels.append_scaled(input.gradient, scale, range.clone(), &mut message.values)?;
             }
-            message.drafts[number].values = begin..message.values.len();
-            report.dense += range.len();
         }
         report.energy += statistics.sum_squares;
         report.energy_sent += statistics.sum_squares;
@@ -183,18 +210,47 @@ impl<K: Kernels> Compressor<K> {
     ) -> Result<()> {
         let asked = self.units[number].selector.quota(self.units[number].len, step.density);
         let begin = self.message.end();
-        let statistics = if step.chooses {
+        let selected = if step.chooses {
             self.select_unit(kernels, number, step, asked)?
         } else {
             let walk = self.memory.walk(step.input.gradient, None, step.scale, Score::Magnitude);
             let measured = kernels.accumulate(walk, &self.units[number].ranges);
-            measured.map_err(|fault| fault_in(&self.bucket, "gradient", fault))?
+            Finished::Now(measured.map_err(|fault| fault_in(&self.bucket, "gradient", fault))?)
         };
-        report.energy += statistics.sum_squares;
         self.message.open(Some(number), self.units[number].universe(), begin);
         let draft = self.message.close();
         report.asked += asked;
-        self.message.note(kernels, draft, report)
+        match selected {
+            Finished::Now(statistics) => {
+                report.energy += statistics.sum_squares;
+                self.message.note(kernels, draft, report)
+            }
+            Finished::Later(later) => {
+                self.message.later.push((draft, later));
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends the selections that were put off.
+    fn end_selections(&mut self, kernels: &mut K, report: &mut Report) -> Result<()> {
+        let Compressor { bucket, units, message, .. } = self;
+        if message.later.is_empty() {
+            return Ok(());
+        }
+        let (numbers, later): (Vec<_>, Vec<_>) = message.later.drain(..).unzip();
+        let ended = kernels.finish_all(later, &mut message.positions, &mut message.values);
+        let ended = ended.map_err(|fault| fault_in(bucket, "gradient", fault))?;
+        let ended: Vec<_> = numbers.into_iter().zip(ended).collect();
+        message.move_up(&ended);
+        for (number, Ended { statistics, guess, .. }) in ended {
+            if let Some(unit) = message.drafts[number].unit {
+                units[unit].guess = guess;
+            }
+            report.energy += statistics.sum_squares;
+            message.note(kernels, number, report)?;
+        }
+        Ok(())
     }
 
     /// The walk over a unit, and the choice of about `asked` elements.
@@ -204,7 +260,7 @@ impl<K: Kernels> Compressor<K> {
         number: usize,
         step: &Step<'_, K>,
         asked: usize,
-    ) -> Result<Statistics> {
+    ) -> Result<Finished<K::Later>> {
         let &Step { input, scale, .. } = step;
         let Compressor { recipe, bucket, memory, units, message, .. } = self;
         let unit = &mut units[number];
@@ -219,7 +275,7 @@ impl<K: Kernels> Compressor<K> {
         let surveyed = kernels.survey(walk, &unit.ranges, expect, &mut unit.guess);
         let selected = surveyed.and_then(|mut survey| {
             unit.selector.select(&mut survey, asked, input.progress.step);
-            K::finish(survey, &mut message.positions, &mut message.values)
+            K::finish_later(survey, &mut message.positions, &mut message.values)
         });
         selected.map_err(|fault| fault_in(bucket, "gradient", fault))
     }

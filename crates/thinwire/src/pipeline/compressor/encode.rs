@@ -1,7 +1,9 @@
 //! Second half of a step: encode what was drafted, then forget it.
 
+use std::ops::Range;
 use std::time::Instant;
 
+use super::draft::{Draft, Message};
 use super::{Compressor, InputOn};
 use crate::Result;
 use crate::codec::{FrameWriter, Header, IndexChoice, ValueForm};
@@ -38,6 +40,7 @@ impl<K: Kernels> Compressor<K> {
             report.index_bytes += size.index_bytes;
             report.value_bytes += size.value_bytes;
             report.clipped += size.clipped;
+            draft.exact = form == ValueForm::F32;
             let keeps_loss = draft.unit.is_none() || plan.keeps_loss();
             if recipe.feedback && keeps_loss && form != ValueForm::F32 {
                 kernels.keep_loss(&form, draft.values.clone(), &mut message.values)?;
@@ -75,14 +78,21 @@ impl<K: Kernels> Compressor<K> {
         if spectrum.is_none() && message.positions.len() > 0 {
             memory.forget(kernels, message.positions.all())?;
         }
-        for draft in &message.drafts {
-            let positions = message.positions.run(draft.positions.clone());
-            let left = draft.lossy.then(|| message.values.run(draft.values.clone()));
+        let Message { positions, values, drafts, ranges, .. } = message;
+        ranges.clear();
+        ranges.extend(
+            drafts.iter().filter(|d| d.unit.is_none() && !d.lossy).map(|draft| draft.universe.clone()),
+        );
+        kernels.clear_ranges(ranges, &mut memory.residual)?;
+        for draft in drafts {
+            let positions = positions.run(draft.positions.clone());
+            let left = draft.lossy.then(|| values.run(draft.values.clone()));
             match (draft.unit, &mut *spectrum) {
-                (None, _) => match left {
-                    Some(left) => kernels.replace(left, draft.universe.start, &mut memory.residual)?,
-                    None => kernels.clear_range(draft.universe.clone(), &mut memory.residual)?,
-                },
+                (None, _) => {
+                    if let Some(left) = left {
+                        kernels.replace(left, draft.universe.start, &mut memory.residual)?;
+                    }
+                }
                 (Some(_), None) => {
                     if let Some(left) = left {
                         kernels.scatter_add(positions, left, &mut memory.residual)?;
@@ -94,5 +104,30 @@ impl<K: Kernels> Compressor<K> {
             }
         }
         Ok(())
+    }
+
+    /// Whether all values of the frame that was encoded last are the very ones that receivers read, and this rank still
+    /// has them in its lists.
+    pub(crate) fn has_sent_exactly(&self) -> bool {
+        // Coordinates that are all there are count as those of a dense section.
+        let some = |draft: &Draft| draft.unit.is_none() || draft.positions.len() < draft.universe.len();
+        self.spectrum.is_none() && self.message.drafts.iter().all(|draft| draft.exact && some(draft))
+    }
+
+    /// Adds what this rank has sent to a mean that was begun, as if it were read from the frame.
+    pub(crate) fn add_sent(&mut self, kernels: &mut K, factor: f32, mean: &mut K::Gradient) -> Result<()> {
+        let Message { positions, values, drafts, ranges, .. } = &mut self.message;
+        // Dense ranges come first.
+        let dense = drafts.iter().take_while(|draft| draft.unit.is_none());
+        ranges.clear();
+        ranges.extend(dense.map(|draft| draft.universe.clone()));
+        let end = ranges.iter().map(Range::len).sum();
+        if end > 0 {
+            kernels.add_ranges(ranges, values.run(0..end), factor, mean)?;
+        }
+        if positions.is_empty() {
+            return Ok(());
+        }
+        kernels.add_entries(positions.all(), values.run(end..values.len()), factor, mean)
     }
 }
