@@ -235,7 +235,7 @@ fn scatter(
     let (mut device, mut host, mut seen) = (Vec::new(), Vec::new(), None);
     for _ in 0..steps + 2 {
         let (begun, clock) = (cuda.device().stamp()?, Instant::now());
-        cuda.clear_range(0..elements, &mut sum)?;
+        cuda.clear_ranges(&[0..elements], &mut sum)?;
         for (positions, values) in &messages {
             cuda.scatter_add(positions.all(), values.all(), &mut sum)?;
         }
