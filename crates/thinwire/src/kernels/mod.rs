@@ -143,8 +143,9 @@ pub trait Kernels: Debug + Send + 'static {
         values: &mut Self::Values,
     ) -> Result<Statistics, Fault>;
 
-    /// The same, or less: a device that would have to be waited for may put the end off, until the other units of the
-    /// bucket are under way too. The lists have then grown by as many entries as may be kept, with anything in them.
+    /// The same, or less: a device that would have to be waited for may put the end off, and the walk too, to do them
+    /// together with those of other units. The lists have then grown by as many entries as may be kept, with anything in
+    /// them.
     fn finish_later(
         survey: Self::Survey<'_>,
         positions: &mut Self::Positions,

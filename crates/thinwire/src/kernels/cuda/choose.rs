@@ -94,7 +94,7 @@ impl Chooser {
     /// Finds the `k`-th best score of a whole unit.
     pub fn find_in_all(&mut self, work: &Workspace, job: &Job, unit: &Unit, k: u32) -> Result<()> {
         let (guard, weights) = job.relative();
-        let grid = (unit.count as usize).clamp(1, 8 * self.device.processors() as usize);
+        let grid = (unit.tables.count as usize).clamp(1, 8 * self.device.processors() as usize);
         for pass in 0..PASSES {
             launch!(
                 self.device,
@@ -106,8 +106,8 @@ impl Chooser {
                 weights,
                 guard,
                 job.side(),
-                unit.pieces(),
-                unit.count,
+                unit.tables.pieces.address(),
+                unit.tables.count,
                 self.bins.address(),
                 self.bins.at(PASSES * BINS),
                 work.choice(),
@@ -151,6 +151,30 @@ impl Chooser {
             self.of_blocks.address(),
             work.choice(),
             room,
+            positions,
+            values,
+        )
+    }
+
+    /// Chooses the best of each of several units that were walked together, by their heads.
+    pub fn choose_each(
+        &mut self,
+        work: &Workspace,
+        (selections, units): (u64, usize),
+        heads: u64,
+        (positions, values): (u64, u64),
+    ) -> Result<()> {
+        launch!(
+            self.device,
+            &self.program,
+            "choose_each",
+            units,
+            THREADS,
+            work.positions.address(),
+            work.values.address(),
+            work.scores.address(),
+            selections,
+            heads,
             positions,
             values,
         )

@@ -9,6 +9,7 @@
 //! ask nothing before. Kernels are [compiled at run time](Program), and nothing here needs CUDA to build.
 
 mod ahead;
+mod batch;
 mod call;
 mod card;
 mod choose;
@@ -47,6 +48,7 @@ pub use trip::{FftTrip, TripTimes};
 pub use watch::Watch;
 
 use crate::{Error, Result};
+use batch::{Batch, Heads};
 use choose::Chooser;
 use codec::{Codec, Run};
 use device::launch;
@@ -82,6 +84,9 @@ pub struct Cuda {
     work: Workspace,
     chooser: Chooser,
     units: HashMap<Vec<Range<usize>>, Arc<Unit>>,
+    /// The same of units that are walked together: their ranges, each with an empty one behind.
+    batches: HashMap<Vec<Range<usize>>, Arc<Batch>>,
+    heads: Heads,
     upload: Upload,
     mean: Mean,
     pending: Pending,
@@ -128,6 +133,8 @@ impl Cuda {
             work: Workspace::new(&device)?,
             chooser: Chooser::new(&device)?,
             units: HashMap::new(),
+            batches: HashMap::new(),
+            heads: Heads::new(&device),
             upload: Upload::new(&device),
             mean: Mean::new(&device),
             pending: Pending::default(),

@@ -33,6 +33,8 @@ pub struct CudaSurvey<'a> {
     expect: usize,
     /// The spectrum whose bins are surveyed: both parts of a bin are its value.
     spectrum: Option<&'a CudaSpectrum>,
+    /// Whether the walk is under way. It begins when something is asked, or at the end.
+    begun: bool,
     /// Once the host has waited: what the walk found.
     head: Option<Head>,
     statistics: Statistics,
@@ -52,7 +54,7 @@ pub struct CudaSurvey<'a> {
 
 /// Room for the best `expect` and for all that a wide guess lets through.
 fn room_for(expect: usize, elements: usize) -> usize {
-    (3 * expect).min(elements) + 4096
+    (3 * expect + 4096).min(elements)
 }
 
 /// What a selector has decided.
@@ -76,10 +78,6 @@ impl<'a> CudaSurvey<'a> {
         let unit = cuda.unit(ranges)?;
         // Nothing known, or nothing wanted: only measured.
         let floor = if guess.floor > 0.0 && expect > 0 { guess.floor } else { f32::INFINITY };
-        if floor < f32::INFINITY {
-            cuda.work.reserve_candidates(room_for(expect, unit.elements))?;
-        }
-        cuda.work.walk(&job, &unit, floor)?;
         Ok(CudaSurvey {
             cuda,
             job,
@@ -88,6 +86,7 @@ impl<'a> CudaSurvey<'a> {
             guess,
             expect,
             spectrum,
+            begun: false,
             head: None,
             statistics: Statistics::default(),
             floor,
@@ -101,7 +100,18 @@ impl<'a> CudaSurvey<'a> {
         })
     }
 
-    /// Whether nothing was asked yet, and candidates are on their way.
+    /// Begins the walk.
+    fn begin(&mut self) -> crate::Result<()> {
+        if !std::mem::replace(&mut self.begun, true) {
+            if self.floor < f32::INFINITY {
+                self.cuda.work.reserve_candidates(room_for(self.expect, self.unit.elements))?;
+            }
+            self.cuda.work.walk(&self.job, &self.unit, self.floor)?;
+        }
+        Ok(())
+    }
+
+    /// Whether nothing was asked yet, and the walk collects candidates.
     fn is_unseen(&self) -> bool {
         self.head.is_none() && self.failed.is_none() && self.floor < f32::INFINITY
     }
@@ -114,6 +124,7 @@ impl<'a> CudaSurvey<'a> {
         if let Some(head) = self.head {
             return Ok(head);
         }
+        self.begin()?;
         self.cuda.work.fetch_head()?;
         self.cuda.device.wait()?;
         self.take_head()?;

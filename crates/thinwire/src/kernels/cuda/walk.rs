@@ -22,14 +22,12 @@ const WARPS: usize = THREADS / 32;
 /// The smallest score a candidate can have: zeros carry nothing and are never sent.
 pub(super) const LEAST: f32 = f32::from_bits(1);
 
-/// The words of the head that a survey writes and the host reads, in the order of `source/survey.cu`; behind them those
-/// of a choice.
+/// The words of the head that a survey writes and the host reads, as in `source/common.cu`; behind them those of a
+/// choice.
 const FOUND: usize = 4;
 const NON_FINITE: usize = 5;
-const CHOICE: usize = 6;
-const HEAD: usize = 9;
-/// Heads that may wait for the host to read them.
-const SLOTS: usize = 256;
+pub(super) const CHOICE: usize = 6;
+pub(super) const HEAD: usize = 9;
 
 /// Every walk the engine asks for.
 pub(super) fn variants() -> Vec<Program> {
@@ -69,44 +67,85 @@ fn number_of(update: Update) -> (u32, f32) {
     }
 }
 
-/// A unit cut into pieces, with the tables the kernels go by.
+/// How vectors are cut into pieces, and the pieces gathered into tiles: the tables the kernels go by.
+#[derive(Debug)]
+pub(super) struct Tables {
+    pieces: Vec<u32>,
+    piece_tiles: Vec<u32>,
+    tile_starts: Vec<u32>,
+}
+
+impl Tables {
+    pub fn new() -> Tables {
+        Tables { pieces: Vec::new(), piece_tiles: Vec::new(), tile_starts: vec![0] }
+    }
+
+    /// Adds the ranges of a unit.
+    pub fn add(&mut self, ranges: &[Range<usize>]) {
+        for range in ranges {
+            for tile in range.clone().step_by(TILE) {
+                let end = range.end.min(tile + TILE);
+                // Whole rows; the last few elements are a piece of their own, as on the CPU.
+                let whole = tile + (end - tile) / LANES * LANES;
+                let number = self.tiles();
+                let starts = (tile..whole).step_by(PIECE).map(|start| start..whole.min(start + PIECE));
+                for piece in starts.chain([whole..end]).filter(|piece| !piece.is_empty()) {
+                    self.pieces.extend([piece.start as u32, piece.len() as u32]);
+                    self.piece_tiles.push(number);
+                }
+                self.tile_starts.push(self.count());
+            }
+        }
+    }
+
+    /// Pieces so far.
+    pub fn count(&self) -> u32 {
+        self.piece_tiles.len() as u32
+    }
+
+    /// Tiles so far.
+    pub fn tiles(&self) -> u32 {
+        self.tile_starts.len() as u32 - 1
+    }
+
+    /// The same on the device.
+    pub fn on(&self, device: &Arc<Device>) -> Result<DeviceTables> {
+        Ok(DeviceTables {
+            pieces: Buffer::of(device, &self.pieces)?,
+            count: self.count(),
+            piece_tiles: Buffer::of(device, &self.piece_tiles)?,
+            tile_starts: Buffer::of(device, &self.tile_starts)?,
+            tiles: self.tiles(),
+        })
+    }
+}
+
+/// [`Tables`] on the device.
+#[derive(Debug)]
+pub(super) struct DeviceTables {
+    pub pieces: Buffer<u32>,
+    pub count: u32,
+    piece_tiles: Buffer<u32>,
+    pub tile_starts: Buffer<u32>,
+    pub tiles: u32,
+}
+
+/// A unit cut into pieces.
 #[derive(Debug)]
 pub(super) struct Unit {
     pub elements: usize,
-    pieces: Buffer<u32>,
-    pub count: u32,
-    piece_tiles: Buffer<u32>,
-    tile_starts: Buffer<u32>,
-    tiles: u32,
+    pub tables: DeviceTables,
     /// The positions of all its elements, where somebody has asked for them.
     positions: OnceLock<Buffer<u32>>,
 }
 
 impl Unit {
     pub fn new(device: &Arc<Device>, ranges: &[Range<usize>]) -> Result<Unit> {
-        let (mut pieces, mut piece_tiles, mut tile_starts) = (Vec::new(), Vec::new(), vec![0u32]);
-        for range in ranges {
-            for tile in range.clone().step_by(TILE) {
-                let end = range.end.min(tile + TILE);
-                // Whole rows; the last few elements are a piece of their own, as on the CPU.
-                let whole = tile + (end - tile) / LANES * LANES;
-                let number = tile_starts.len() as u32 - 1;
-                let starts = (tile..whole).step_by(PIECE).map(|start| start..whole.min(start + PIECE));
-                for piece in starts.chain([whole..end]).filter(|piece| !piece.is_empty()) {
-                    pieces.extend([piece.start as u32, piece.len() as u32]);
-                    piece_tiles.push(number);
-                }
-                tile_starts.push(piece_tiles.len() as u32);
-            }
-        }
-        let (count, tiles) = (piece_tiles.len() as u32, tile_starts.len() as u32 - 1);
+        let mut tables = Tables::new();
+        tables.add(ranges);
         Ok(Unit {
             elements: ranges.iter().map(Range::len).sum(),
-            pieces: Buffer::of(device, &pieces)?,
-            count,
-            piece_tiles: Buffer::of(device, &piece_tiles)?,
-            tile_starts: Buffer::of(device, &tile_starts)?,
-            tiles,
+            tables: tables.on(device)?,
             positions: OnceLock::new(),
         })
     }
@@ -120,14 +159,10 @@ impl Unit {
         let made = Buffer::of(device, &all)?;
         Ok(self.positions.get_or_init(|| made).address())
     }
-
-    pub fn pieces(&self) -> u64 {
-        self.pieces.address()
-    }
 }
 
 /// What a walk reads and writes: addresses on the device, 0 where there is nothing.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Job {
     pub gradient: u64,
     pub element: Element,
@@ -176,6 +211,14 @@ impl Job {
     }
 }
 
+/// Where units that are walked together have the unit of each piece, and what is wanted of each unit. By addresses; 0 for
+/// a unit by itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Together {
+    pub units: u64,
+    pub selections: u64,
+}
+
 /// What the kernels of a walk work in; kept for the next unit.
 #[derive(Debug)]
 pub(super) struct Workspace {
@@ -193,25 +236,11 @@ pub(super) struct Workspace {
     /// Where the walk notes what is not finite: all ones if nothing.
     non_finite: Buffer<u64>,
     ticket: Buffer<u32>,
-    /// As many heads as there are slots: a survey whose head is read later leaves it to the host, and the next survey
-    /// takes the next.
-    heads: Buffer<u64>,
-    slot: usize,
-    /// The head of the last survey, in host memory; and all of them.
+    head: Buffer<u64>,
     seen: Pinned<u64>,
-    all_seen: Pinned<u64>,
-    /// Held by every slot that was given out.
-    taken: Arc<()>,
     pub positions: Buffer<u32>,
     pub values: Buffer<f32>,
     pub scores: Buffer<f32>,
-}
-
-/// A head that is kept for the host to read. Those that are held are the last that were given out.
-#[derive(Debug)]
-pub(super) struct Slot {
-    number: usize,
-    _taken: Arc<()>,
 }
 
 /// What the head of a survey says.
@@ -223,11 +252,12 @@ pub(super) struct Head {
 }
 
 impl Head {
-    fn of(seen: &[u64], unit: &Unit) -> Head {
+    /// From the words that the device has written.
+    pub fn of(seen: &[u64], elements: usize) -> Head {
         let non_finite = Some(seen[NON_FINITE]).filter(|&key| key != u64::MAX);
         Head {
             statistics: Statistics {
-                count: unit.elements,
+                count: elements,
                 sum: f64::from_bits(seen[0]),
                 sum_magnitude: f64::from_bits(seen[1]),
                 sum_squares: f64::from_bits(seen[2]),
@@ -257,11 +287,8 @@ impl Workspace {
             tile_extremes: Buffer::empty(device),
             non_finite: Buffer::of(device, &[u64::MAX])?,
             ticket: Buffer::zeros(device, 1)?,
-            heads: Buffer::zeros(device, HEAD * SLOTS)?,
-            slot: 0,
+            head: Buffer::zeros(device, HEAD)?,
             seen: Pinned::new(device, HEAD)?,
-            all_seen: Pinned::new(device, HEAD * SLOTS)?,
-            taken: Arc::new(()),
             positions: Buffer::empty(device),
             values: Buffer::empty(device),
             scores: Buffer::empty(device),
@@ -295,12 +322,87 @@ impl Workspace {
 
     /// The address of the number of candidates that were found.
     pub fn found(&self) -> u64 {
-        self.head_at(FOUND)
+        self.head.at(FOUND)
     }
 
     /// Walks, measures and, unless the floor is infinite, collects from `floor` on. Nothing is waited for.
     pub fn walk(&mut self, job: &Job, unit: &Unit, floor: f32) -> Result<()> {
-        let (count, tiles) = (unit.count as usize, unit.tiles as usize);
+        let tables = &unit.tables;
+        self.walk_pieces(job, tables, floor, Together::default())?;
+        launch!(
+            self.device,
+            &self.survey,
+            "tiles",
+            (tables.tiles as usize).div_ceil(WARPS).max(1),
+            THREADS,
+            tables.tile_starts.address(),
+            tables.tiles,
+            self.hits.address(),
+            self.sums.address(),
+            self.extremes.address(),
+            self.offsets.address(),
+            self.tile_hits.address(),
+            self.tile_sums.address(),
+            self.tile_extremes.address(),
+            self.tile_offsets.address(),
+            self.non_finite.address(),
+            self.ticket.address(),
+            self.head.address(),
+        )?;
+        if floor == f32::INFINITY { Ok(()) } else { self.collect(job, tables, Together::default()) }
+    }
+
+    /// The same for several units, each from a floor of its own and with a head of its own.
+    pub fn walk_units(
+        &mut self,
+        job: &Job,
+        tables: &DeviceTables,
+        together: Together,
+        (unit_tiles, units): (u64, usize),
+        heads: u64,
+    ) -> Result<()> {
+        self.walk_pieces(job, tables, 0.0, together)?;
+        launch!(
+            self.device,
+            &self.survey,
+            "tiles_of_units",
+            (tables.tiles as usize).div_ceil(WARPS),
+            THREADS,
+            tables.tile_starts.address(),
+            tables.tiles,
+            self.hits.address(),
+            self.sums.address(),
+            self.extremes.address(),
+            self.offsets.address(),
+            self.tile_hits.address(),
+            self.tile_sums.address(),
+            self.tile_extremes.address(),
+        )?;
+        launch!(
+            self.device,
+            &self.survey,
+            "totals_of_units",
+            units,
+            THREADS,
+            unit_tiles,
+            self.tile_hits.address(),
+            self.tile_sums.address(),
+            self.tile_extremes.address(),
+            self.tile_offsets.address(),
+            self.non_finite.address(),
+            heads,
+        )?;
+        self.collect(job, tables, together)
+    }
+
+    fn walk_pieces(
+        &mut self,
+        job: &Job,
+        tables: &DeviceTables,
+        floor: f32,
+        together: Together,
+    ) -> Result<()> {
+        let (count, tiles) = (tables.count as usize, tables.tiles as usize);
         self.masks.reserve(PIECE / 32 * count, 0)?;
         self.hits.reserve(count, 0)?;
         self.offsets.reserve(count, 0)?;
@@ -313,9 +415,8 @@ impl Workspace {
         let (update, coefficient) = number_of(job.update);
         let (guard, weights) = job.relative();
         let program = program(job.element, update, weights != 0);
-        let (capacity, Workspace { device, survey, .. }) = (self.capacity(), &*self);
         launch!(
-            device,
+            self.device,
             &program,
             "walk",
             count.div_ceil(WARPS),
@@ -324,8 +425,8 @@ impl Workspace {
             job.residual,
             job.momentum,
             weights,
-            unit.pieces(),
-            unit.count,
+            tables.pieces.address(),
+            tables.count,
             job.scale,
             coefficient,
             guard,
@@ -336,39 +437,23 @@ impl Workspace {
             self.sums.address(),
             self.extremes.address(),
             self.non_finite.address(),
-        )?;
+            together.units,
+            together.selections,
+        )
+    }
+
+    /// Makes the list, or lists, of candidates.
+    fn collect(&mut self, job: &Job, tables: &DeviceTables, together: Together) -> Result<()> {
+        let ((guard, weights), capacity) = (job.relative(), self.capacity());
         launch!(
-            device,
-            survey,
-            "tiles",
-            tiles.div_ceil(WARPS).max(1),
-            THREADS,
-            unit.tile_starts.address(),
-            unit.tiles,
-            self.hits.address(),
-            self.sums.address(),
-            self.extremes.address(),
-            self.offsets.address(),
-            self.tile_hits.address(),
-            self.tile_sums.address(),
-            self.tile_extremes.address(),
-            self.tile_offsets.address(),
-            self.non_finite.address(),
-            self.ticket.address(),
-            self.head_at(0),
-        )?;
-        if floor == f32::INFINITY {
-            return Ok(());
-        }
-        launch!(
-            device,
-            survey,
+            self.device,
+            &self.survey,
             "collect",
-            count.div_ceil(WARPS),
+            (tables.count as usize).div_ceil(WARPS),
             THREADS,
-            unit.pieces(),
-            unit.count,
-            unit.piece_tiles.address(),
+            tables.pieces.address(),
+            tables.count,
+            tables.piece_tiles.address(),
             self.tile_offsets.address(),
             self.offsets.address(),
             self.hits.address(),
@@ -380,12 +465,15 @@ impl Workspace {
             self.positions.address(),
             self.values.address(),
             self.scores.address(),
+            together.units,
+            together.selections,
+            self.non_finite.address(),
         )
     }
 
     /// The address of the head of a choice.
     pub fn choice(&self) -> u64 {
-        self.head_at(CHOICE)
+        self.head.at(CHOICE)
     }
 
     /// What was chosen, as the head said when it was last fetched and waited for.
@@ -395,40 +483,12 @@ impl Workspace {
 
     /// Begins to bring the heads to the host.
     pub fn fetch_head(&mut self) -> Result<()> {
-        self.seen.fetch(0..HEAD, self.head_at(0))
+        self.seen.fetch(0..HEAD, self.head.address())
     }
 
     /// What the head said when it was last fetched and waited for.
     pub fn head(&self, unit: &Unit) -> Head {
-        Head::of(self.seen.slice(), unit)
-    }
-
-    /// Whether a head may be read later: the next survey needs one too.
-    pub fn has_slot(&self) -> bool {
-        Arc::strong_count(&self.taken) < SLOTS
-    }
-
-    /// The address of a word of the head of the last survey, or of the next.
-    fn head_at(&self, word: usize) -> u64 {
-        self.heads.at(HEAD * self.slot + word)
-    }
-
-    /// Keeps the head of the last survey and its choice, to be read later.
-    pub fn keep_head(&mut self) -> Slot {
-        let number = self.slot;
-        self.slot = (self.slot + 1) % SLOTS;
-        Slot { number, _taken: self.taken.clone() }
-    }
-
-    /// Begins to bring all heads to the host.
-    pub fn fetch_kept(&mut self) -> Result<()> {
-        self.all_seen.fetch(0..HEAD * SLOTS, self.heads.address())
-    }
-
-    /// What a head said that was kept, fetched and waited for.
-    pub fn head_in(&self, slot: &Slot, unit: &Unit) -> (Head, Chosen) {
-        let seen = &self.all_seen.slice()[HEAD * slot.number..HEAD * (slot.number + 1)];
-        (Head::of(seen, unit), Chosen::of(&seen[CHOICE..]))
+        Head::of(self.seen.slice(), unit.elements)
     }
 
     /// Takes the gradient of a walk back out of the memory.

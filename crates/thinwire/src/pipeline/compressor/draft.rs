@@ -263,6 +263,8 @@ impl<K: Kernels> Compressor<K> {
     ) -> Result<Finished<K::Later>> {
         let &Step { input, scale, .. } = step;
         let Compressor { recipe, bucket, memory, units, message, .. } = self;
+        // Where there is only one, it waits for nobody.
+        let finish = if units.len() > 1 { K::finish_later } else { finish_now::<K> };
         let unit = &mut units[number];
         let mut mean_weight = 0.0;
         if unit.selector.needs_weights() {
@@ -275,7 +277,7 @@ impl<K: Kernels> Compressor<K> {
         let surveyed = kernels.survey(walk, &unit.ranges, expect, &mut unit.guess);
         let selected = surveyed.and_then(|mut survey| {
             unit.selector.select(&mut survey, asked, input.progress.step);
-            K::finish_later(survey, &mut message.positions, &mut message.values)
+            finish(survey, &mut message.positions, &mut message.values)
         });
         selected.map_err(|fault| fault_in(bucket, "gradient", fault))
     }
@@ -318,4 +320,12 @@ impl<K: Kernels> Compressor<K> {
         report.asked += asked;
         message.note(kernels, draft, report)
     }
+}
+
+fn finish_now<K: Kernels>(
+    survey: K::Survey<'_>,
+    positions: &mut K::Positions,
+    values: &mut K::Values,
+) -> Result<Finished<K::Later>, Fault> {
+    K::finish(survey, positions, values).map(Finished::Now)
 }

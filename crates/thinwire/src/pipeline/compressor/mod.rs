@@ -247,6 +247,11 @@ impl<K: Kernels> Compressor<K> {
 
     /// Ends a step that did not happen: takes the gradient back out of everything it had entered.
     pub(crate) fn cancel(&mut self, kernels: &mut K, input: &InputOn<'_, K>) -> Result<()> {
+        if !self.message.later.is_empty() {
+            // Their walks may have yet to begin. What comes of them does not matter any more.
+            let later = self.message.later.drain(..).map(|(_, later)| later).collect();
+            let _ = kernels.finish_all(later, &mut self.message.positions, &mut self.message.values);
+        }
         let remembers = !self.memory.residual.is_empty();
         for draft in self.message.drafts.iter().filter(|_| remembers) {
             let walk = self.memory.walk(input.gradient, None, self.scale, Score::Magnitude);

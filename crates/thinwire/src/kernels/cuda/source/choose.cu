@@ -7,7 +7,7 @@ struct Piece {
     u32 start, length;
 };
 
-// The head of a choice, read by the host: see choose.rs.
+// The head of a choice, which stands behind that of a survey: see choose.rs.
 #define PREFIX 0
 #define NEED 1
 #define KEPT 2
@@ -22,14 +22,15 @@ struct Digits {
     u32 prefix, need;
 };
 
-// The next digit, from the counts of all. Every thread of the block gets the answer. With fewer than k in all, that is
-// everything: no digits, and nothing needed.
+// The next digit, from the counts of all, which other blocks may have written or, if `OWN`, this one in its shared memory.
+// Every thread of the block gets the answer. With fewer than k in all, that is everything: no digits, and nothing needed.
+template <bool OWN>
 __device__ Digits next_digit(const u32 *bins, u32 pass, Digits digits) {
     __shared__ u32 shared[32];
     __shared__ Digits found;
     u32 sum = 0, all, top = BINS - 1 - threadIdx.x * (BINS / THREADS), own[BINS / THREADS];
 #pragma unroll
-    for (u32 i = 0; i < BINS / THREADS; i++) own[i] = __ldcg(bins + top - i);
+    for (u32 i = 0; i < BINS / THREADS; i++) own[i] = OWN ? bins[top - i] : __ldcg(bins + top - i);
 #pragma unroll
     for (u32 i = 0; i < BINS / THREADS; i++) sum += own[i];
     // From the highest bin down.
@@ -87,7 +88,7 @@ digits_of_all(const float *values, const float *weights, float guard, u32 side, 
     for (u32 bin = threadIdx.x; bin < BINS; bin += THREADS)
         if (own[bin]) atomicAdd(bins + bin, own[bin]);
     if (!is_last(ticket)) return;
-    digits = next_digit(bins, pass, digits);
+    digits = next_digit<false>(bins, pass, digits);
     for (u32 bin = threadIdx.x; bin < BINS; bin += THREADS) bins[bin] = 0;
     if (threadIdx.x == 0) {
         head[PREFIX] = digits.prefix;
@@ -125,6 +126,81 @@ __device__ __forceinline__ u32 sum_warp(u32 value) {
     return value;
 }
 
+// Counts the next digit of the scores of a warp's part, in shared memory.
+__device__ void count_digits(const float *scores, u32 begin, u32 end, u32 *own, u32 pass, u32 prefix) {
+    for (u32 bin = threadIdx.x; bin < BINS; bin += THREADS) own[bin] = 0;
+    __syncthreads();
+    u32 i = begin + (threadIdx.x & 31);
+    for (; i + 96 < end; i += 128) {
+        // Four are under way before the first is looked at.
+        u32 bits[4];
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) bits[j] = __float_as_uint(__ldcg(scores + i + 32 * j));
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) add_to(own, bits[j], pass, prefix, true);
+    }
+    for (; i < end; i += 32) add_to(own, __float_as_uint(scores[i]), pass, prefix, true);
+    __syncthreads();
+}
+
+// All above the k-th best score, and the first of those that equal it; or everything.
+__device__ Cut cut_of(Digits digits) {
+    float score = __uint_as_float(digits.prefix);
+    return digits.need ? Cut{score, digits.prefix ? __uint_as_float(digits.prefix - 1) : 0.0f, 0, digits.need}
+                       : Cut{0.0f, 0.0f, 0, 0};
+}
+
+// How many of a warp's part are kept. Every warp of the block finds its own in `of_warps`.
+__device__ void count_kept(const float *scores, u32 begin, u32 end, Cut cut, Counts *of_warps) {
+    u32 lane = threadIdx.x & 31;
+    Counts mine = {0, 0};
+#pragma unroll 4
+    for (u32 i = begin + lane; i < end; i += 32) {
+        float score = __ldcg(scores + i);
+        mine.above += score > cut.upper;
+        mine.band += score > cut.lower && !(score > cut.upper);
+    }
+    mine = Counts{sum_warp(mine.above), sum_warp(mine.band)};
+    if (lane == 0) of_warps[threadIdx.x >> 5] = mine;
+    __syncthreads();
+}
+
+// The sum over the first warps of a block.
+__device__ Counts sum_warps(const Counts *of_warps, u32 count) {
+    Counts sum = {0, 0};
+    for (u32 warp = 0; warp < count; warp++) {
+        sum.above += of_warps[warp].above;
+        sum.band += of_warps[warp].band;
+    }
+    return sum;
+}
+
+// How many are kept of so many.
+__device__ __forceinline__ u32 kept_of(Counts all, Cut cut) {
+    return all.above + (all.band > cut.first ? min(all.band - cut.first, cut.room) : 0);
+}
+
+// Writes what is kept of a warp's part; `rank` counts those in the parts before.
+__device__ void write_kept(const u32 *positions, const float *values, const float *scores, u32 begin, u32 end, Cut cut,
+                           Counts rank, u32 room, u32 *kept_positions, float *kept_values) {
+    u32 lane = threadIdx.x & 31, lower_lanes = (1u << lane) - 1;
+    for (u32 first = begin; first < end; first += 32) {
+        u32 at = first + lane;
+        float score = at < end ? scores[at] : 0.0f;
+        bool is_above = at < end && score > cut.upper, is_band = at < end && !is_above && score > cut.lower;
+        u32 above = __ballot_sync(FULL, is_above), band = __ballot_sync(FULL, is_band);
+        u32 band_rank = rank.band + __popc(band & lower_lanes);
+        u32 to = kept_of(Counts{rank.above + __popc(above & lower_lanes), band_rank}, cut);
+        bool is_kept = is_above || (is_band && band_rank >= cut.first && band_rank - cut.first < cut.room);
+        if (is_kept && to < room) {
+            kept_positions[to] = positions[at];
+            kept_values[to] = values[at];
+        }
+        rank.above += __popc(above);
+        rank.band += __popc(band);
+    }
+}
+
 // The whole choice, by blocks that work in step: each has a part of the list, and each of its warps a part of that.
 // `exact` finds the best k, otherwise the cut says what is kept. `bins` (three times BINS) and `meeting` (two words)
 // are zero before and after.
@@ -142,48 +218,17 @@ choose(const u32 *positions, const float *values, const float *scores, const u64
     Digits digits = {0, k};
     if (exact) {
         for (u32 pass = 0; pass < 3 && digits.need; pass++) {
-            for (u32 bin = threadIdx.x; bin < BINS; bin += THREADS) own[bin] = 0;
-            __syncthreads();
-            u32 i = begin + lane;
-            for (; i + 96 < end; i += 128) {
-                // Four are under way before the first is looked at.
-                u32 bits[4];
-#pragma unroll
-                for (u32 j = 0; j < 4; j++) bits[j] = __float_as_uint(__ldcg(scores + i + 32 * j));
-#pragma unroll
-                for (u32 j = 0; j < 4; j++) add_to(own, bits[j], pass, digits.prefix, true);
-            }
-            for (; i < end; i += 32) add_to(own, __float_as_uint(scores[i]), pass, digits.prefix, true);
-            __syncthreads();
+            count_digits(scores, begin, end, own, pass, digits.prefix);
             for (u32 bin = threadIdx.x; bin < BINS; bin += THREADS)
                 if (own[bin]) atomicAdd(bins + pass * BINS + bin, own[bin]);
             meet(meeting, ++round);
-            digits = next_digit(bins + pass * BINS, pass, digits);
+            digits = next_digit<false>(bins + pass * BINS, pass, digits);
         }
-        // All above the k-th best score, and the first of those that equal it; or everything.
-        float score = __uint_as_float(digits.prefix);
-        cut = digits.need ? Cut{score, digits.prefix ? __uint_as_float(digits.prefix - 1) : 0.0f, 0, digits.need}
-                          : Cut{0.0f, 0.0f, 0, 0};
+        cut = cut_of(digits);
     }
 
-    Counts mine = {0, 0};
-#pragma unroll 4
-    for (u32 i = begin + lane; i < end; i += 32) {
-        float score = __ldcg(scores + i);
-        mine.above += score > cut.upper;
-        mine.band += score > cut.lower && !(score > cut.upper);
-    }
-    mine = Counts{sum_warp(mine.above), sum_warp(mine.band)};
-    if (lane == 0) of_warps[warp] = mine;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        Counts block = {0, 0};
-        for (u32 other = 0; other < WARPS; other++) {
-            block.above += of_warps[other].above;
-            block.band += of_warps[other].band;
-        }
-        of_blocks[blockIdx.x] = block;
-    }
+    count_kept(scores, begin, end, cut, of_warps);
+    if (threadIdx.x == 0) of_blocks[blockIdx.x] = sum_warps(of_warps, WARPS);
     meet(meeting, ++round);
 
     // Those of the blocks before, and of all: the first warp adds them up.
@@ -206,28 +251,10 @@ choose(const u32 *positions, const float *values, const float *scores, const u64
         }
     }
     __syncthreads();
-    Counts rank = before_block;
-    for (u32 other = 0; other < warp; other++) {
-        rank.above += of_warps[other].above;
-        rank.band += of_warps[other].band;
-    }
-    u32 lower_lanes = (1u << lane) - 1;
-    for (u32 first = begin; first < end; first += 32) {
-        u32 at = first + lane;
-        float score = at < end ? scores[at] : 0.0f;
-        bool is_above = at < end && score > cut.upper, is_band = at < end && !is_above && score > cut.lower;
-        u32 above = __ballot_sync(FULL, is_above), band = __ballot_sync(FULL, is_band);
-        u32 band_rank = rank.band + __popc(band & lower_lanes);
-        u32 chosen = band_rank > cut.first ? min(band_rank - cut.first, cut.room) : 0;
-        u32 to = rank.above + __popc(above & lower_lanes) + chosen;
-        bool is_kept = is_above || (is_band && band_rank >= cut.first && band_rank - cut.first < cut.room);
-        if (is_kept && to < room) {
-            kept_positions[to] = positions[at];
-            kept_values[to] = values[at];
-        }
-        rank.above += __popc(above);
-        rank.band += __popc(band);
-    }
+    Counts rank = sum_warps(of_warps, warp);
+    rank.above += before_block.above;
+    rank.band += before_block.band;
+    write_kept(positions, values, scores, begin, end, cut, rank, room, kept_positions, kept_values);
 
     // Zeros for the next choice. Everybody has seen the bins, and left the last meeting when it comes to `meeting`.
     for (u32 bin = blockIdx.x * THREADS + threadIdx.x; bin < 3 * BINS; bin += gridDim.x * THREADS) bins[bin] = 0;
@@ -235,9 +262,39 @@ choose(const u32 *positions, const float *values, const float *scores, const u64
         if (blockIdx.x == 0) {
             head[PREFIX] = digits.prefix;
             head[NEED] = digits.need;
-            head[KEPT] = of_all.above + (of_all.band > cut.first ? min(of_all.band - cut.first, cut.room) : 0);
+            head[KEPT] = kept_of(of_all, cut);
         }
         if (atomicAdd(meeting + 1, 1u) == gridDim.x - 1) meeting[0] = meeting[1] = 0;
+    }
+}
+
+// The best of each of several units, a block for each: as many as its selection says, to where it says.
+extern "C" __global__ void __launch_bounds__(THREADS)
+choose_each(const u32 *positions, const float *values, const float *scores, const Selection *selections, u64 *heads,
+            u32 *kept_positions, float *kept_values) {
+    __shared__ u32 own[BINS];
+    __shared__ Counts of_warps[WARPS];
+    Selection unit = selections[blockIdx.x];
+    u64 *head = heads + (u64)HEAD * blockIdx.x;
+    positions += unit.base;
+    values += unit.base;
+    scores += unit.base;
+    u32 warp = threadIdx.x >> 5, candidates = (u32)min(head[FOUND], (u64)unit.capacity);
+    u32 part = ((candidates + 31) / 32 + WARPS - 1) / WARPS * 32;
+    u32 begin = min(candidates, warp * part), end = min(candidates, begin + part);
+    Digits digits = {0, unit.k};
+    for (u32 pass = 0; pass < 3 && digits.need; pass++) {
+        count_digits(scores, begin, end, own, pass, digits.prefix);
+        digits = next_digit<true>(own, pass, digits);
+    }
+    Cut cut = cut_of(digits);
+    count_kept(scores, begin, end, cut, of_warps);
+    write_kept(positions, values, scores, begin, end, cut, sum_warps(of_warps, warp), unit.k,
+               kept_positions + unit.positions, kept_values + unit.values);
+    if (threadIdx.x == 0) {
+        head[CHOICE + PREFIX] = digits.prefix;
+        head[CHOICE + NEED] = digits.need;
+        head[CHOICE + KEPT] = kept_of(sum_warps(of_warps, WARPS), cut);
     }
 }
 

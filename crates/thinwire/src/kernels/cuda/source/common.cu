@@ -12,6 +12,21 @@ typedef unsigned long long u64;
 #define F16 1
 #define BF16 2
 
+// The head of a survey, read by the host (see walk.rs): what was measured and found, and behind it a choice.
+#define SUM 0
+#define EXTREMES 3
+#define FOUND 4
+#define NON_FINITE 5
+#define CHOICE 6
+#define HEAD 9
+
+// What is wanted of a unit that is walked together with others (see batch.rs): candidates from this score on, at most so
+// many and from there on; the best k of them, and where these go.
+struct Selection {
+    float floor_score;
+    u32 base, capacity, k, positions, values;
+};
+
 __device__ __forceinline__ float half_to_float(u16 bits) {
     float value;
     asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));

@@ -4,20 +4,12 @@ struct Piece {
     u32 start, length;
 };
 
-// The head of a survey, read by the host: see survey.rs.
-#define SUM 0
-#define MAGNITUDES 1
-#define SQUARES 2
-#define EXTREMES 3
-#define FOUND 4
-#define NON_FINITE 5
-
 #define WARPS 8
 #define MOST 65
 
-// One block: all tiles, in order. Leaves ticket and finder of what is not finite as the next walk wants them.
+// One block: all tiles of a unit, in order.
 __device__ void total(u32 count, const u32 *tile_hits, const double *tile_sums, const float *tile_extremes,
-                      u32 *tile_offsets, u64 *non_finite, u32 *ticket, u64 *head) {
+                      u32 *tile_offsets, const u64 *non_finite, u64 *head) {
     __shared__ u32 shared[32];
     __shared__ double parts[3][256];
     __shared__ float extremes[2][WARPS];
@@ -59,17 +51,13 @@ __device__ void total(u32 count, const u32 *tile_hits, const double *tile_sums, 
         head[EXTREMES] = (u64)__float_as_uint(lowest) << 32 | __float_as_uint(highest);
         head[FOUND] = marked;
         head[NON_FINITE] = *non_finite;
-        *non_finite = ~0ull;
-        *ticket = 0;
     }
 }
 
-// A warp for each tile of up to 65 pieces: sums in order, and where the marked elements of each piece begin. The block
-// that ends last does the same for all tiles.
-extern "C" __global__ void __launch_bounds__(256)
-tiles(const u32 *tile_starts, u32 count, const u32 *hits, const double *sums, const float *extremes, u32 *offsets,
-      u32 *tile_hits, double *tile_sums, float *tile_extremes, u32 *tile_offsets, u64 *non_finite, u32 *ticket,
-      u64 *head) {
+// A warp for each tile of up to 65 pieces: sums in order, and where the marked elements of each piece begin.
+__device__ void measure_tiles(const u32 *tile_starts, u32 count, const u32 *hits, const double *sums,
+                              const float *extremes, u32 *offsets, u32 *tile_hits, double *tile_sums,
+                              float *tile_extremes) {
     __shared__ double parts[WARPS][3][MOST];
     u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, tile = blockIdx.x * WARPS + warp;
     if (tile < count) {
@@ -105,7 +93,37 @@ tiles(const u32 *tile_starts, u32 count, const u32 *hits, const double *sums, co
             tile_extremes[2 * tile + 1] = lowest;
         }
     }
-    if (is_last(ticket)) total(count, tile_hits, tile_sums, tile_extremes, tile_offsets, non_finite, ticket, head);
+}
+
+// The tiles of a unit; the block that ends last brings all of them together, and leaves ticket and finder of what is not
+// finite as the next walk wants them.
+extern "C" __global__ void __launch_bounds__(256)
+tiles(const u32 *tile_starts, u32 count, const u32 *hits, const double *sums, const float *extremes, u32 *offsets,
+      u32 *tile_hits, double *tile_sums, float *tile_extremes, u32 *tile_offsets, u64 *non_finite, u32 *ticket,
+      u64 *head) {
+    measure_tiles(tile_starts, count, hits, sums, extremes, offsets, tile_hits, tile_sums, tile_extremes);
+    if (!is_last(ticket)) return;
+    total(count, tile_hits, tile_sums, tile_extremes, tile_offsets, non_finite, head);
+    if (threadIdx.x == 0) {
+        *non_finite = ~0ull;
+        *ticket = 0;
+    }
+}
+
+// The same for several units, in two steps.
+extern "C" __global__ void __launch_bounds__(256)
+tiles_of_units(const u32 *tile_starts, u32 count, const u32 *hits, const double *sums, const float *extremes,
+               u32 *offsets, u32 *tile_hits, double *tile_sums, float *tile_extremes) {
+    measure_tiles(tile_starts, count, hits, sums, extremes, offsets, tile_hits, tile_sums, tile_extremes);
+}
+
+// A block for each unit, whose tiles begin at `unit_tiles`.
+extern "C" __global__ void __launch_bounds__(256)
+totals_of_units(const u32 *unit_tiles, const u32 *tile_hits, const double *tile_sums, const float *tile_extremes,
+                u32 *tile_offsets, const u64 *non_finite, u64 *heads) {
+    u32 first = unit_tiles[blockIdx.x], count = unit_tiles[blockIdx.x + 1] - first;
+    total(count, tile_hits + first, tile_sums + 3 * (u64)first, tile_extremes + 2 * (u64)first, tile_offsets + first,
+          non_finite, heads + (u64)HEAD * blockIdx.x);
 }
 
 // One candidate. Without weights, weight and guard are one, and dividing by one changes nothing.
@@ -120,16 +138,26 @@ __device__ __forceinline__ void write(u32 to, u32 at, float value, float weight,
 // Marked elements of a piece from which on it is taken row by row.
 #define DENSE 512
 
-// A warp for each piece: its marked elements go to their place in the list.
+// A warp for each piece: its marked elements go to their place in the list; with `units`, in the list of its unit, and the
+// finder of what is not finite is left as the next walk wants it.
 extern "C" __global__ void collect(const Piece *pieces, u32 count, const u32 *piece_tiles, const u32 *tile_offsets,
                                    const u32 *offsets, const u32 *hits, const u32 *masks, const float *values,
                                    const float *weights, float guard, u32 capacity, u32 *positions,
-                                   float *candidates, float *scores) {
+                                   float *candidates, float *scores, const u32 *units,
+                                   const Selection *selections, u64 *non_finite) {
     u32 lane = threadIdx.x & 31, number = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
     if (number >= count) return;
     // All that is needed is asked for before any of it is looked at.
     uint4 bits = ((const uint4 *)(masks + (u64)number * 128))[lane];
     Piece piece = pieces[number];
+    if (units) {
+        Selection selection = selections[units[number]];
+        positions += selection.base;
+        candidates += selection.base;
+        scores += selection.base;
+        capacity = selection.capacity;
+        if (number == 0 && lane == 0) *non_finite = ~0ull;
+    }
     u32 start = tile_offsets[piece_tiles[number]] + offsets[number];
     if (hits[number] == 0) return;
     u32 rows = (piece.length + 31) >> 5;

@@ -49,10 +49,12 @@ __device__ __noinline__ void report(u64 *non_finite, u64 position, float own, fl
 extern "C" __global__ void __launch_bounds__(256, 4)
 walk(const Number *gradient, float *residual, float *momentum, const float *weights, const Piece *pieces, u32 count,
      float scale, float coefficient, float guard, u32 side, float floor_score, u32 *masks, u32 *hits, double *sums,
-     float *extremes, u64 *non_finite) {
+     float *extremes, u64 *non_finite, const u32 *units, const Selection *selections) {
     u32 lane = threadIdx.x & 31, number = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
     if (number >= count) return;
     Piece piece = pieces[number];
+    // The pieces of several units have a floor for each unit.
+    if (units) floor_score = selections[units[number]].floor_score;
     int rows = (piece.length + 31) >> 5;
     // The vectors from this lane's first element on, and how many elements are left there.
     u64 start = (u64)piece.start + lane;

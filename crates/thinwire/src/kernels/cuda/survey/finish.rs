@@ -13,6 +13,7 @@ impl CudaSurvey<'_> {
         positions: &mut DeviceList<u32>,
         values: &mut DeviceList<f32>,
     ) -> Result<Statistics, Fault> {
+        self.begin()?;
         let ended = match std::mem::replace(&mut self.keep, Keep::Nothing) {
             Keep::Nothing => self.head().map(|_| ()),
             Keep::Top(k) => self.finish_top(k, positions, values),

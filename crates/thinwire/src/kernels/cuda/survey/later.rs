@@ -1,29 +1,31 @@
-//! Choices that the device makes while the host goes on to the next unit. The host then waits once, for all of them.
+//! Units whose best `k` are wanted and nothing else: they wait for the other units of the bucket, to be walked and chosen
+//! from [together](crate::kernels::cuda::batch).
 
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{CudaSurvey, Keep};
+use super::{CudaSurvey, Keep, room_for};
 use crate::kernels::cuda::Cuda;
 use crate::kernels::cuda::choose::{Chosen, Rule};
 use crate::kernels::cuda::list::DeviceList;
-use crate::kernels::cuda::walk::{Head, Job, LEAST, Slot, Unit};
+use crate::kernels::cuda::walk::{Head, Job, LEAST, Unit};
 use crate::kernels::{Ended, Fault, Finished, Guess, List};
 
-/// The best `k` of a unit, on their way into the lists.
+/// Up to so many are chosen by one block of the device.
+const MOST: usize = 1 << 15;
+
+/// The best `k` of a unit, to be chosen.
 #[derive(Debug)]
 pub struct CudaLater {
-    /// The accumulated values.
     job: Job,
     unit: Arc<Unit>,
+    ranges: Vec<Range<usize>>,
     k: usize,
     expect: usize,
-    /// The list of candidates is complete from this score on, if it had room for all of them.
+    /// Candidates are collected from this score on.
     floor: f32,
-    capacity: usize,
     guess: Guess,
-    /// Where the host finds what the device has found.
-    slot: Slot,
     /// Its first entries in the lists.
     positions: usize,
     values: usize,
@@ -40,7 +42,7 @@ struct Best {
 impl CudaSurvey<'_> {
     /// See [`Kernels::finish_later`](crate::kernels::Kernels::finish_later).
     pub(in crate::kernels::cuda) fn finish_later(
-        mut self,
+        self,
         positions: &mut DeviceList<u32>,
         values: &mut DeviceList<f32>,
     ) -> Result<Finished<CudaLater>, Fault> {
@@ -48,63 +50,73 @@ impl CudaSurvey<'_> {
             return self.finish(positions, values).map(Finished::Now);
         };
         let first = (positions.len(), values.len());
-        match self.begin_choice(k, positions, values) {
-            Ok(slot) => Ok(Finished::Later(CudaLater {
-                job: self.job.again(),
-                unit: self.unit.clone(),
-                k,
-                expect: self.expect,
-                floor: self.floor,
-                capacity: self.cuda.work.capacity() as usize,
-                guess: *self.guess,
-                slot,
-                positions: first.0,
-                values: first.1,
-            })),
-            Err(fault) => {
-                let _ = self.cuda.work.undo(&self.job, &self.ranges);
-                Err(fault)
-            }
-        }
-    }
-
-    /// The number of elements to keep, if that is all there is to know, and the lists stay short enough to be in host
-    /// memory too.
-    fn may_end_later(&self, positions: &DeviceList<u32>, values: &DeviceList<f32>) -> Option<usize> {
-        let Keep::Top(k) = self.keep else { return None };
-        let short = positions.stays_short(k) && values.stays_short(k);
-        let may = self.is_unseen() && self.spectrum.is_none() && short && self.cuda.work.has_slot();
-        may.then_some(k)
-    }
-
-    fn begin_choice(
-        &mut self,
-        k: usize,
-        positions: &mut DeviceList<u32>,
-        values: &mut DeviceList<f32>,
-    ) -> Result<Slot, Fault> {
-        let to = (positions.room(k)?, values.room(k)?);
-        let Cuda { chooser, work, .. } = &mut *self.cuda;
-        chooser.choose(work, 2 * self.expect, Rule::Top(k as u32), k as u32, to)?;
+        positions.room(k)?;
+        values.room(k)?;
         positions.grow(k, false);
         values.grow(k, false);
-        Ok(work.keep_head())
+        Ok(Finished::Later(CudaLater {
+            job: self.job,
+            unit: self.unit,
+            ranges: self.ranges,
+            k,
+            expect: self.expect,
+            floor: self.floor,
+            guess: *self.guess,
+            positions: first.0,
+            values: first.1,
+        }))
+    }
+
+    /// The number of elements to keep, if that is all there is to know, and they are few enough for it.
+    fn may_end_later(&self, positions: &DeviceList<u32>, values: &DeviceList<f32>) -> Option<usize> {
+        let Keep::Top(k) = self.keep else { return None };
+        let fits = k <= MOST && positions.stays_short(k) && values.stays_short(k);
+        let plain = self.spectrum.is_none() && self.job.relative().1 == 0;
+        (self.is_unseen() && !self.begun && plain && fits).then_some(k)
     }
 }
 
 impl CudaLater {
+    pub(in crate::kernels::cuda) fn job(&self) -> Job {
+        self.job
+    }
+
+    pub(in crate::kernels::cuda) fn ranges(&self) -> &[Range<usize>] {
+        &self.ranges
+    }
+
+    pub(in crate::kernels::cuda) fn k(&self) -> usize {
+        self.k
+    }
+
+    pub(in crate::kernels::cuda) fn floor(&self) -> f32 {
+        self.floor
+    }
+
+    /// How many candidates there is room for.
+    pub(in crate::kernels::cuda) fn capacity(&self) -> usize {
+        room_for(self.expect, self.unit.elements)
+    }
+
+    /// Its first entries in the lists of positions and of values.
+    pub(in crate::kernels::cuda) fn places(&self) -> (usize, usize) {
+        (self.positions, self.values)
+    }
+
+    /// Takes in what was chosen; `number` is its place among those that were walked together.
     fn end(
         &self,
+        number: usize,
         cuda: &mut Cuda,
         positions: &mut DeviceList<u32>,
         values: &mut DeviceList<f32>,
     ) -> Result<Ended, Fault> {
-        let (head, chosen) = cuda.work.head_in(&self.slot, &self.unit);
+        let (head, chosen) = cuda.heads.read(number, self.unit.elements);
         if let Some(found) = head.non_finite {
             return Err(Fault::NonFinite(found));
         }
         let (found, floor) = (head.found, self.floor);
-        let best = if found <= self.capacity && (found >= self.k || floor <= LEAST) {
+        let best = if found <= self.capacity() && (found >= self.k || floor <= LEAST) {
             Best { chosen, found, floor, missed: false }
         } else {
             self.choose_again(cuda, head, positions, values)?
@@ -129,12 +141,14 @@ impl CudaLater {
         let mut guess = self.guess;
         let mut survey = CudaSurvey {
             cuda,
-            job: self.job,
+            // What is accumulated is looked at.
+            job: self.job.again(),
             unit: self.unit.clone(),
             ranges: Vec::new(),
             guess: &mut guess,
             expect: self.expect,
             spectrum: None,
+            begun: true,
             head: Some(head),
             statistics: head.statistics,
             floor: self.floor,
@@ -144,7 +158,7 @@ impl CudaLater {
             needed: 0,
             known: (0, 0.0),
             failed: None,
-            memory: std::marker::PhantomData,
+            memory: PhantomData,
         };
         survey.look_deeper(self.k)?;
         let (found, floor, missed) = (survey.found_so_far().found, survey.floor, survey.missed);
@@ -167,14 +181,9 @@ impl Cuda {
         positions: &mut DeviceList<u32>,
         values: &mut DeviceList<f32>,
     ) -> Result<Vec<Ended>, Fault> {
-        // All of it comes to the host at once.
-        positions.fetch_ahead(0)?;
-        values.fetch_ahead(0)?;
-        self.work.fetch_kept()?;
-        self.device.wait()?;
-        let ended: Result<Vec<Ended>, Fault> =
-            later.iter().map(|one| one.end(self, positions, values)).collect();
-        let ended = ended?;
+        self.choose_together(later, positions, values)?;
+        let each = later.iter().enumerate().map(|(number, one)| one.end(number, self, positions, values));
+        let ended = each.collect::<Result<Vec<Ended>, Fault>>()?;
         let unused = |first: fn(&CudaLater) -> usize| -> Vec<Range<usize>> {
             let room = later.iter().zip(&ended);
             room.map(|(one, ended)| first(one) + ended.kept..first(one) + one.k).collect()
