@@ -10,11 +10,15 @@ use super::device::Device;
 use super::list::DeviceList;
 use super::memory::{Buffer, Pinned};
 use super::survey::CudaLater;
-use super::walk::{CHOICE, DeviceTables, HEAD, Head, LEAST, Tables, Together};
+use super::unit::{DeviceTables, Tables};
+use super::walk::{CHOICE, HEAD, Head, LEAST, Together};
 use crate::Result;
 
 /// The words of a selection, in the order of `source/common.cu`.
 const WORDS: usize = 6;
+
+/// So many tables are kept: units that have nothing to send in some steps may make for ever new ones.
+const KEPT: usize = 64;
 
 /// The tables of such units.
 #[derive(Debug)]
@@ -116,6 +120,9 @@ impl Cuda {
             return Ok(batch.clone());
         }
         let batch = Arc::new(Batch::new(&self.device, units)?);
+        if self.batches.len() == KEPT {
+            self.batches.clear();
+        }
         self.batches.insert(key, batch.clone());
         Ok(batch)
     }

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use super::compile::Program;
 use super::device::{Device, launch, launch_together};
+use super::job::Job;
 use super::memory::{Buffer, Pinned};
-use super::walk::{Job, Unit, Workspace};
+use super::unit::Unit;
+use super::walk::Workspace;
 use crate::Result;
 
 const THREADS: usize = 256;

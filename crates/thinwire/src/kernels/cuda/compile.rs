@@ -56,7 +56,7 @@ impl Program {
     /// Every program there is, with every combination of switches the engine asks for.
     pub fn all() -> Vec<Program> {
         let plain = SOURCES.iter().map(|(name, _)| *name).filter(|name| !["walk", "undo"].contains(name));
-        plain.map(Program::new).chain(super::walk::variants()).collect()
+        plain.map(Program::new).chain(super::job::variants()).collect()
     }
 
     /// Those that gradients of such numbers may need.

@@ -3,19 +3,19 @@
 use std::ops::Range;
 
 use super::codec::Run as Place;
+use super::job::{Job, WalkHere};
 use super::list::{DeviceList, SHORT};
 use super::memory::{Buffer, Element, Gradient, copy, read_from};
 use super::spectrum::Onto;
-use super::walk::Job;
 use super::{Cuda, CudaLater, CudaSpectrum, CudaSurvey};
+use crate::Result;
 use crate::codec::{FrameWriter, Section, SectionSize, ValueForm};
 use crate::kernels::statistics::sum_of_squares;
 use crate::kernels::{
-    Ended, Fault, Finished, Guess, Kernels, List, Outgoing, Run, Score, Spectrum, Statistics, Vector, Walk,
+    Ended, Fault, Finished, Guess, Kernels, List, Outgoing, Run, Score, Spectrum, Statistics, Vector,
 };
 use crate::pipeline::ValuePlan;
 use crate::transform::FftBlock;
-use crate::{Error, Result};
 
 /// Bytes that [`Kernels::read`] brings to the host at a time.
 const PIECE: usize = 4 << 20;
@@ -40,36 +40,7 @@ impl Vector for Buffer<f32> {
     }
 }
 
-type WalkHere<'a> = Walk<'a, Gradient, Buffer<f32>>;
-
 impl Cuda {
-    /// The walk by addresses.
-    fn job(walk: &mut WalkHere<'_>, end: usize) -> Result<Job> {
-        let Walk { gradient, residual, momentum, weights, update, scale, score } = walk;
-        Cuda::check(gradient, end)?;
-        let mut weights_at = 0;
-        if let (Score::Relative { .. }, Some(weights)) = (*score, weights) {
-            Cuda::check(weights, end)?;
-            if weights.element() != Element::F32 {
-                return Err(Error::Device {
-                    action: "rank by weights on the GPU".into(),
-                    reason: format!("they are {}; expected f32", weights.element().name()),
-                });
-            }
-            weights_at = weights.address();
-        }
-        Ok(Job {
-            gradient: gradient.address(),
-            element: gradient.element(),
-            residual: residual.address(),
-            momentum: momentum.as_ref().map_or(0, |momentum| momentum.address()),
-            weights: weights_at,
-            update: *update,
-            scale: *scale,
-            score: *score,
-        })
-    }
-
     /// A walk that only measures; waits.
     fn measure(&mut self, job: &Job, ranges: &[Range<usize>]) -> Result<Statistics, Fault> {
         let unit = self.unit(ranges)?;

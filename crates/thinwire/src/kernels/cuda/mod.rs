@@ -5,8 +5,9 @@
 //! selection digit by digit, counting, cutting. If the guess was too high, the list is made anew from the exact score.
 //! Sums are made in the CPU's order, so that all selectors choose the same elements as on the CPU, bit for bit.
 //!
-//! Everything runs in the order of one stream. The host waits once for each unit, for its message; fixed-`k` methods
-//! ask nothing before. Kernels are [compiled at run time](Program), and nothing here needs CUDA to build.
+//! Everything runs in the order of one stream. The host waits once for the message of a bucket; fixed-`k` methods ask
+//! nothing before, and the layers of a bucket go through all of it [together](crate::kernels::Kernels::finish_all).
+//! Kernels are [compiled at run time](Program), and nothing here needs CUDA to build.
 
 mod ahead;
 mod batch;
@@ -18,6 +19,7 @@ mod compile;
 mod device;
 mod event;
 mod fft;
+mod job;
 mod kernels;
 mod list;
 mod mean;
@@ -27,6 +29,7 @@ mod section;
 mod spectrum;
 mod survey;
 mod trip;
+mod unit;
 mod upload;
 mod walk;
 mod watch;
@@ -52,10 +55,12 @@ use batch::{Batch, Heads};
 use choose::Chooser;
 use codec::{Codec, Run};
 use device::launch;
+use job::Job;
 use mean::Mean;
 use pending::Pending;
+use unit::Unit;
 use upload::Upload;
-use walk::{Job, Unit, Workspace};
+use walk::Workspace;
 
 const THREADS: usize = 256;
 

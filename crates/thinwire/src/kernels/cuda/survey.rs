@@ -12,8 +12,10 @@ use std::sync::Arc;
 
 use super::Cuda;
 use super::choose::{Cut, Rule};
+use super::job::Job;
 use super::spectrum::CudaSpectrum;
-use super::walk::{Head, Job, LEAST, Unit};
+use super::unit::Unit;
+use super::walk::{Head, LEAST};
 use crate::Error;
 use crate::kernels::{Fault, Guess, Statistics};
 use crate::select::Survey;

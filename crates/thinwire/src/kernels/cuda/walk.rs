@@ -1,20 +1,17 @@
 //! The walk over memory, and what it leaves: statistics, and the marked elements as a list of candidates.
 
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::choose::Chosen;
 use super::compile::Program;
 use super::device::{Device, launch};
-use super::memory::{Buffer, Element, Pinned};
+use super::job::Job;
+use super::memory::{Buffer, Pinned};
+use super::unit::{DeviceTables, PIECE, Unit};
 use crate::Result;
-use crate::kernels::{NonFinite, Score, Statistics, Update};
+use crate::kernels::{NonFinite, Statistics};
 
-/// Elements that a warp walks: as many as the CPU before it adds up its lanes, so that sums are made in the same order.
-const PIECE: usize = 4096;
-/// Elements whose sums are made before those of the next are begun: as the CPU's.
-const TILE: usize = 1 << 18;
-const LANES: usize = 16;
 const THREADS: usize = 256;
 /// Warps in a block of so many threads.
 const WARPS: usize = THREADS / 32;
@@ -28,188 +25,6 @@ const FOUND: usize = 4;
 const NON_FINITE: usize = 5;
 pub(super) const CHOICE: usize = 6;
 pub(super) const HEAD: usize = 9;
-
-/// Every walk the engine asks for.
-pub(super) fn variants() -> Vec<Program> {
-    let mut all = Vec::new();
-    for element in [Element::F32, Element::F16, Element::Bf16] {
-        for update in 0..5 {
-            // Weights go with gradients, and with a residual that is looked at once more.
-            let ratios = if update != 0 || element == Element::F32 { 2 } else { 1 };
-            all.extend((0..ratios).map(|relative| program(element, update, relative == 1)));
-            if update != 0 {
-                all.push(undo_program(element, update));
-            }
-        }
-    }
-    all
-}
-
-fn program(element: Element, update: u32, relative: bool) -> Program {
-    Program::new("walk")
-        .with("GRADIENT", element.number())
-        .with("UPDATE", update)
-        .with("RELATIVE", relative as u32)
-}
-
-fn undo_program(element: Element, update: u32) -> Program {
-    Program::new("undo").with("GRADIENT", element.number()).with("UPDATE", update)
-}
-
-/// The number of the kernels' switch, and the coefficient.
-fn number_of(update: Update) -> (u32, f32) {
-    match update {
-        Update::Keep => (0, 0.0),
-        Update::Add => (1, 0.0),
-        Update::Replace => (2, 0.0),
-        Update::HeavyBall(coefficient) => (3, coefficient),
-        Update::Nesterov(coefficient) => (4, coefficient),
-    }
-}
-
-/// How vectors are cut into pieces, and the pieces gathered into tiles: the tables the kernels go by.
-#[derive(Debug)]
-pub(super) struct Tables {
-    pieces: Vec<u32>,
-    piece_tiles: Vec<u32>,
-    tile_starts: Vec<u32>,
-}
-
-impl Tables {
-    pub fn new() -> Tables {
-        Tables { pieces: Vec::new(), piece_tiles: Vec::new(), tile_starts: vec![0] }
-    }
-
-    /// Adds the ranges of a unit.
-    pub fn add(&mut self, ranges: &[Range<usize>]) {
-        for range in ranges {
-            for tile in range.clone().step_by(TILE) {
-                let end = range.end.min(tile + TILE);
-                // Whole rows; the last few elements are a piece of their own, as on the CPU.
-                let whole = tile + (end - tile) / LANES * LANES;
-                let number = self.tiles();
-                let starts = (tile..whole).step_by(PIECE).map(|start| start..whole.min(start + PIECE));
-                for piece in starts.chain([whole..end]).filter(|piece| !piece.is_empty()) {
-                    self.pieces.extend([piece.start as u32, piece.len() as u32]);
-                    self.piece_tiles.push(number);
-                }
-                self.tile_starts.push(self.count());
-            }
-        }
-    }
-
-    /// Pieces so far.
-    pub fn count(&self) -> u32 {
-        self.piece_tiles.len() as u32
-    }
-
-    /// Tiles so far.
-    pub fn tiles(&self) -> u32 {
-        self.tile_starts.len() as u32 - 1
-    }
-
-    /// The same on the device.
-    pub fn on(&self, device: &Arc<Device>) -> Result<DeviceTables> {
-        Ok(DeviceTables {
-            pieces: Buffer::of(device, &self.pieces)?,
-            count: self.count(),
-            piece_tiles: Buffer::of(device, &self.piece_tiles)?,
-            tile_starts: Buffer::of(device, &self.tile_starts)?,
-            tiles: self.tiles(),
-        })
-    }
-}
-
-/// [`Tables`] on the device.
-#[derive(Debug)]
-pub(super) struct DeviceTables {
-    pub pieces: Buffer<u32>,
-    pub count: u32,
-    piece_tiles: Buffer<u32>,
-    pub tile_starts: Buffer<u32>,
-    pub tiles: u32,
-}
-
-/// A unit cut into pieces.
-#[derive(Debug)]
-pub(super) struct Unit {
-    pub elements: usize,
-    pub tables: DeviceTables,
-    /// The positions of all its elements, where somebody has asked for them.
-    positions: OnceLock<Buffer<u32>>,
-}
-
-impl Unit {
-    pub fn new(device: &Arc<Device>, ranges: &[Range<usize>]) -> Result<Unit> {
-        let mut tables = Tables::new();
-        tables.add(ranges);
-        Ok(Unit {
-            elements: ranges.iter().map(Range::len).sum(),
-            tables: tables.on(device)?,
-            positions: OnceLock::new(),
-        })
-    }
-
-    /// The address of the positions of all elements.
-    pub fn positions(&self, device: &Arc<Device>, ranges: &[Range<usize>]) -> Result<u64> {
-        if let Some(positions) = self.positions.get() {
-            return Ok(positions.address());
-        }
-        let all: Vec<u32> = ranges.iter().flat_map(|range| range.start as u32..range.end as u32).collect();
-        let made = Buffer::of(device, &all)?;
-        Ok(self.positions.get_or_init(|| made).address())
-    }
-}
-
-/// What a walk reads and writes: addresses on the device, 0 where there is nothing.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Job {
-    pub gradient: u64,
-    pub element: Element,
-    pub residual: u64,
-    pub momentum: u64,
-    pub weights: u64,
-    pub update: Update,
-    pub scale: f32,
-    pub score: Score,
-}
-
-impl Job {
-    /// Looks at a vector of 32-bit floats, without changing anything.
-    pub fn look(values: u64, weights: u64, score: Score) -> Job {
-        Job {
-            gradient: values,
-            element: Element::F32,
-            residual: values,
-            momentum: 0,
-            weights,
-            update: Update::Keep,
-            scale: 1.0,
-            score,
-        }
-    }
-
-    /// The same vectors once more, after the walk.
-    pub fn again(&self) -> Job {
-        Job::look(self.residual, self.weights, self.score)
-    }
-
-    pub fn side(&self) -> u32 {
-        match self.score {
-            Score::Magnitude | Score::Relative { .. } => 0,
-            Score::Positive => 1,
-            Score::Negative => 2,
-        }
-    }
-
-    /// The guard, and the address of the weights where they count.
-    pub fn relative(&self) -> (f32, u64) {
-        match self.score {
-            Score::Relative { guard } => (guard, self.weights),
-            _ => (1.0, 0),
-        }
-    }
-}
 
 /// Where units that are walked together have the unit of each piece, and what is wanted of each unit. By addresses; 0 for
 /// a unit by itself.
@@ -412,9 +227,8 @@ impl Workspace {
         self.tile_offsets.reserve(tiles, 0)?;
         self.tile_sums.reserve(3 * tiles, 0)?;
         self.tile_extremes.reserve(2 * tiles, 0)?;
-        let (update, coefficient) = number_of(job.update);
         let (guard, weights) = job.relative();
-        let program = program(job.element, update, weights != 0);
+        let (program, coefficient) = job.program();
         launch!(
             self.device,
             &program,
@@ -493,11 +307,7 @@ impl Workspace {
 
     /// Takes the gradient of a walk back out of the memory.
     pub fn undo(&self, job: &Job, ranges: &[Range<usize>]) -> Result<()> {
-        let (update, coefficient) = number_of(job.update);
-        if update == 0 {
-            return Ok(());
-        }
-        let program = undo_program(job.element, update);
+        let Some((program, coefficient)) = job.undo_program() else { return Ok(()) };
         for range in ranges.iter().filter(|range| !range.is_empty()) {
             let (start, count) = (range.start as u64, range.len() as u64);
             let grid = range.len().div_ceil(4 * THREADS).min(1 << 16);

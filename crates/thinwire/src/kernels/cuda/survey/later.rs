@@ -8,8 +8,10 @@ use std::sync::Arc;
 use super::{CudaSurvey, Keep, room_for};
 use crate::kernels::cuda::Cuda;
 use crate::kernels::cuda::choose::{Chosen, Rule};
+use crate::kernels::cuda::job::Job;
 use crate::kernels::cuda::list::DeviceList;
-use crate::kernels::cuda::walk::{Head, Job, LEAST, Unit};
+use crate::kernels::cuda::unit::Unit;
+use crate::kernels::cuda::walk::{Head, LEAST};
 use crate::kernels::{Ended, Fault, Finished, Guess, List};
 
 /// Up to so many are chosen by one block of the device.
