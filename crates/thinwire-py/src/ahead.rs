@@ -39,6 +39,7 @@ impl Ahead {
     pub fn release(&self) {
         self.watch.end();
         self.counter.release();
+        self.device.end_waiting();
     }
 
     /// Loads the kernels for gradients of such numbers, the first time.

@@ -123,7 +123,7 @@ impl Engine {
 
     /// Gives back what could not be given back while a stream waited.
     pub fn give_back(&self) {
-        if let Engine::Cuda(_, device, Some(_)) = self {
+        if let Engine::Cuda(_, device, _) = self {
             device.give_back();
         }
     }

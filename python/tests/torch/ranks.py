@@ -131,12 +131,12 @@ def free_port() -> int:
 
 
 def _work(rank: int, size: int, port: int, pipe: Connection, stacks: str) -> None:
+    where = open(stacks, "w")
+    faulthandler.register(signal.SIGUSR1, where)
     import torch
     import torch.distributed as dist
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    where = open(stacks, "w")
-    faulthandler.register(signal.SIGUSR1, where)
     torch.set_num_threads(1)
     address = f"tcp://127.0.0.1:{port}"
     dist.init_process_group("gloo", init_method=address, rank=rank, world_size=size, timeout=timedelta(seconds=60))

@@ -121,8 +121,8 @@ pub trait Kernels: Debug + Send + 'static {
     ///
     /// A NaN or infinity does not enter the memory: what has entered beside it is taken back out, exactly but for
     /// rounding (that of the addition and of the subtraction that undoes it, and, with momentum, of a
-    /// multiplication and a division by the coefficient). It is said here, or by [`finish`](Kernels::finish) where it
-    /// is known only then.
+    /// multiplication and a division by the coefficient). It is said here, or by [`finish`](Kernels::finish) or
+    /// [`finish_all`](Kernels::finish_all) where it is known only then.
     fn survey<'a>(
         &'a mut self,
         walk: Walk<'a, Self::Gradient, Self::Vector>,
@@ -145,7 +145,7 @@ pub trait Kernels: Debug + Send + 'static {
 
     /// The same, or less: a device that would have to be waited for may put the end off, and the walk too, to do them
     /// together with those of other units. The lists have then grown by as many entries as may be kept, with anything in
-    /// them.
+    /// them. Gradient and memory of the walk must stay where they are until [`finish_all`](Kernels::finish_all).
     fn finish_later(
         survey: Self::Survey<'_>,
         positions: &mut Self::Positions,
@@ -157,8 +157,8 @@ pub trait Kernels: Debug + Send + 'static {
     /// Ends all selections that were put off since the lists were emptied, in the order in which they were. Where fewer
     /// elements are kept than there was room for, the entries behind them move up.
     ///
-    /// After an error the gradients of all these walks are in the memory, but for what is not finite:
-    /// [`withdraw`](Kernels::withdraw) takes them out.
+    /// After [`Fault::NonFinite`] the gradients of all these walks are in the memory, but for what is not finite:
+    /// [`withdraw`](Kernels::withdraw) takes them out. After [`Fault::Failed`] nothing can be relied on.
     fn finish_all(
         &mut self,
         later: Vec<Self::Later>,
@@ -173,7 +173,8 @@ pub trait Kernels: Debug + Send + 'static {
         ranges: &[Range<usize>],
     ) -> Result<Statistics, Fault>;
 
-    /// Takes the gradient of a walk that went well back out of the memory, exactly but for rounding.
+    /// Takes the gradient of a walk that went well, or was ended by [`finish_all`](Kernels::finish_all), back out of the
+    /// memory, exactly but for rounding.
     fn withdraw(
         &mut self,
         walk: Walk<'_, Self::Gradient, Self::Vector>,

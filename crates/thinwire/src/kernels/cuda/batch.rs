@@ -57,6 +57,11 @@ impl Heads {
         Heads { memory: Buffer::empty(device), seen: Pinned::empty(device) }
     }
 
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        8 * (self.memory.len() + self.seen.slice().len())
+    }
+
     /// What the head of a unit said when all were fetched and waited for.
     pub fn read(&self, number: usize, elements: usize) -> (Head, Chosen) {
         let seen = &self.seen.slice()[HEAD * number..HEAD * (number + 1)];
@@ -65,8 +70,8 @@ impl Heads {
 }
 
 impl Cuda {
-    /// Walks all units, lets the device choose the best of each, and waits: the lists are in host memory then, and so are
-    /// the heads.
+    /// Walks all units, lets the device choose the best of each, and waits: the heads are in host memory then, and so are
+    /// the lists if they are short.
     pub(super) fn choose_together(
         &mut self,
         units: &[CudaLater],

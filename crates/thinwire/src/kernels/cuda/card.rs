@@ -120,16 +120,11 @@ impl Card {
         lock(&self.waited_for).engines += 1;
     }
 
-    /// No stream waits for one of the engines any longer; after the last of them all is given back. The context must be
-    /// current.
-    pub fn end_waiting(&self) {
+    /// No stream waits for one of the engines any longer; whether it was the last.
+    pub fn end_waiting(&self) -> bool {
         let mut waited_for = lock(&self.waited_for);
         waited_for.engines -= 1;
-        if waited_for.engines == 0 {
-            let left = std::mem::take(&mut waited_for.left);
-            drop(waited_for);
-            free_all(left);
-        }
+        waited_for.engines == 0
     }
 
     /// Gives something back, or leaves that to [`give_back`](Card::give_back) where streams may wait for an engine. The

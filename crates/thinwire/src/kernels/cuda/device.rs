@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{self, CUdevice_attribute};
@@ -10,7 +11,6 @@ use cudarc::driver::{DriverError, result as driver};
 use super::call::{Calls, Current};
 use super::card::{Card, Function, Left};
 use super::compile::{self, Program, words};
-
 use super::memory::Element;
 use crate::{Error, Result};
 
@@ -26,13 +26,14 @@ pub struct Device {
     card: Arc<Card>,
     functions: Mutex<HashMap<(Program, &'static str), Function>>,
     /// Whether other streams may wait for this one.
-    ahead: bool,
+    ahead: AtomicBool,
 }
 
 // SAFETY: the driver's handles may be used from any thread; each call makes the context current first.
 unsafe impl Send for Device {}
 // SAFETY: as above; the table of functions has a lock of its own.
 unsafe impl Sync for Device {}
+
 /// One kernel's parameters: pointers to values that live until the launch returns.
 macro_rules! launch {
     ($device:expr, $program:expr, $name:literal, $grid:expr, $threads:expr $(, $argument:expr)* $(,)?) => {{
@@ -67,9 +68,9 @@ impl Device {
     /// Opens a GPU with a stream of its own, for which other streams may wait by a [`Counter`](super::Counter).
     ///
     /// While one does, nothing may be done that waits for all of the GPU. So as long as such a device is open, memory of
-    /// this GPU is given back only by [`give_back`](Device::give_back). The stream has the highest priority, which keeps it apart from ordinary ones:
-    /// in a queue of the hardware that both share, what they wait for would stand behind their waiting
-    /// ([`check_beside`](Device::check_beside) finds that out).
+    /// this GPU is given back only by [`give_back`](Device::give_back). The stream has the highest priority, which keeps
+    /// it apart from ordinary ones: in a queue of the hardware that both share, what they wait for would stand behind
+    /// their waiting ([`check_beside`](Device::check_beside) finds that out).
     pub fn open_ahead(ordinal: usize) -> Result<Arc<Device>> {
         Device::make(ordinal, true)
     }
@@ -104,7 +105,7 @@ impl Device {
             calls,
             card,
             functions: Mutex::default(),
-            ahead,
+            ahead: AtomicBool::new(ahead),
         }))
     }
 
@@ -216,6 +217,14 @@ impl Device {
         }
     }
 
+    /// No stream waits for this one any longer, or ever will: with the last such device on the GPU, memory is given back as
+    /// soon as nobody holds it.
+    pub fn end_waiting(&self) {
+        if self.ahead.swap(false, Ordering::SeqCst) && self.card.end_waiting() {
+            self.give_back();
+        }
+    }
+
     /// Waits until the stream has done everything.
     pub fn wait(&self) -> Result<()> {
         let _current = self.bind()?;
@@ -250,15 +259,14 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        let Ok(_current) = self.bind() else { return };
-        // SAFETY: nothing is left that uses the stream, as everything that does holds this device.
-        unsafe {
-            let _ = driver::stream::synchronize(self.stream);
-            let _ = driver::stream::destroy(self.stream);
+        if let Ok(_current) = self.bind() {
+            // SAFETY: nothing is left that uses the stream, as everything that does holds this device.
+            unsafe {
+                let _ = driver::stream::synchronize(self.stream);
+                let _ = driver::stream::destroy(self.stream);
+            }
         }
-        if self.ahead {
-            self.card.end_waiting();
-        }
+        self.end_waiting();
     }
 }
 

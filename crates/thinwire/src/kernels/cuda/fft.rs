@@ -153,6 +153,7 @@ impl Plan {
 
 impl Drop for Plan {
     fn drop(&mut self) {
+        let Ok(_current) = self.device.bind() else { return };
         // The stream may be gone before it.
         // SAFETY: the handle is this plan's own, and nothing is transformed by it any more.
         let _ = unsafe { cufft::set_stream(self.handle, std::ptr::null_mut()) };

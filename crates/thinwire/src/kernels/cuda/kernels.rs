@@ -99,6 +99,7 @@ impl Kernels for Cuda {
             + self.pending.bytes()
             + 4 * self.scratch.len()
             + self.codec.bytes()
+            + self.heads.bytes()
             + host
             + self.bytes.capacity()
             + self.message.slice().len()

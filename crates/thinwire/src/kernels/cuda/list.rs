@@ -84,7 +84,7 @@ impl<T: Pod> DeviceList<T> {
         self.mirror.fetch(range.clone(), self.memory.at(range.start))
     }
 
-    /// Removes some ranges, in order, of a list that is in the mirror.
+    /// Removes some ranges, in order.
     pub(super) fn remove(&mut self, ranges: &[Range<usize>]) -> Result<()> {
         let Some(first) = ranges.iter().find(|range| !range.is_empty()).map(|range| range.start) else {
             return Ok(());

@@ -1,5 +1,5 @@
-//! A unit after the walk, on the GPU. Nothing is waited for until a selector asks something; where it only wants the
-//! best `k`, the choice follows the walk on the device, and the host waits once, for the message itself.
+//! A unit and its walk, on the GPU. Nothing is begun until a selector asks something. Where it only wants the best `k`,
+//! the choice follows the walk on the device, and the host waits once, for the message itself.
 
 mod finish;
 mod later;
@@ -50,7 +50,7 @@ pub struct CudaSurvey<'a> {
     needed: usize,
     known: (usize, f32),
     failed: Option<Fault>,
-    /// The memory the walk has changed is borrowed as long as the survey lives.
+    /// The memory the walk changes is borrowed as long as the survey lives.
     memory: PhantomData<&'a mut f32>,
 }
 
@@ -104,11 +104,12 @@ impl<'a> CudaSurvey<'a> {
 
     /// Begins the walk.
     fn begin(&mut self) -> crate::Result<()> {
-        if !std::mem::replace(&mut self.begun, true) {
+        if !self.begun {
             if self.floor < f32::INFINITY {
                 self.cuda.work.reserve_candidates(room_for(self.expect, self.unit.elements))?;
             }
             self.cuda.work.walk(&self.job, &self.unit, self.floor)?;
+            self.begun = true;
         }
         Ok(())
     }

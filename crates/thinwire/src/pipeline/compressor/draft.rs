@@ -24,6 +24,8 @@ pub(super) struct Message<K: Kernels> {
     pub nothing: Vec<f32>,
     /// Work space for ranges that were sent dense.
     pub ranges: Vec<Range<usize>>,
+    /// Whether a frame was made of all of it.
+    pub encoded: bool,
 }
 
 /// One section to be: of a dense range, or of a unit.
@@ -53,6 +55,7 @@ impl<K: Kernels> Message<K> {
             named: Vec::new(),
             nothing: Vec::new(),
             ranges: Vec::new(),
+            encoded: false,
         }
     }
 
@@ -61,12 +64,14 @@ impl<K: Kernels> Message<K> {
         self.values.truncate(0);
         self.drafts.clear();
         self.later.clear();
+        self.encoded = false;
     }
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
         let agreed: usize = self.agreed.iter().map(List::bytes).sum();
-        self.positions.bytes() + self.values.bytes() + self.drafts.bytes() + agreed + self.named.bytes()
+        let lists = self.positions.bytes() + self.values.bytes() + self.named.bytes();
+        lists + self.drafts.bytes() + agreed + self.ranges.bytes()
     }
 
     /// Where the next draft begins in positions and values.
@@ -74,7 +79,7 @@ impl<K: Kernels> Message<K> {
         (self.positions.len(), self.values.len())
     }
 
-    /// Opens a draft that begins at an earlier end: its gradient has entered the memory.
+    /// Opens a draft that begins at an earlier end: its gradient has entered the memory, or is put off.
     fn open(&mut self, unit: Option<usize>, universe: Range<usize>, (positions, values): (usize, usize)) {
         let (positions, values) = (positions..positions, values..values);
         self.drafts.push(Draft { unit, universe, positions, values, lossy: false, exact: false });
@@ -127,8 +132,8 @@ pub(super) struct Step<'a, K: Kernels> {
 }
 
 impl<K: Kernels> Compressor<K> {
-    /// Accumulates and selects everything. Every draft in the message stands for a gradient that has entered
-    /// the memory, also when this ends with an error.
+    /// Accumulates and selects everything. Every draft in the message stands for a gradient that has entered the memory or,
+    /// where this ends with an error, was put off ([`Message::later`]).
     pub(super) fn draft(&mut self, kernels: &mut K, step: Step<'_, K>, report: &mut Report) -> Result<()> {
         if self.is_dense_at(step.density) {
             let everything = 0..self.bucket.len();

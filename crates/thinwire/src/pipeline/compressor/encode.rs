@@ -49,6 +49,7 @@ impl<K: Kernels> Compressor<K> {
         }
         report.values = message.values.len();
         writer.finish()?;
+        message.encoded = true;
         report.encode_time = begun.elapsed();
         report.frame_bytes = frame.len() - before;
         Ok(())
@@ -111,7 +112,10 @@ impl<K: Kernels> Compressor<K> {
     pub(crate) fn has_sent_exactly(&self) -> bool {
         // Coordinates that are all there are count as those of a dense section.
         let some = |draft: &Draft| draft.unit.is_none() || draft.positions.len() < draft.universe.len();
-        self.spectrum.is_none() && self.message.drafts.iter().all(|draft| draft.exact && some(draft))
+        let message = &self.message;
+        message.encoded
+            && self.spectrum.is_none()
+            && message.drafts.iter().all(|draft| draft.exact && some(draft))
     }
 
     /// Adds what this rank has sent to a mean that was begun, as if it were read from the frame.
