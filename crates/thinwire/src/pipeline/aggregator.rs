@@ -142,3 +142,69 @@ impl<K: Kernels> Aggregator<K> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::method;
+    use crate::pipeline::InputOn;
+
+    /// A rank that adds its own list must get the bits of those who read its frame.
+    #[test]
+    fn what_was_sent_is_added_as_it_would_be_read() {
+        let layers = [("wide", vec![40, 75]), ("bias", vec![10]), ("narrow", vec![500])];
+        let bucket = Bucket::new(7, layers).unwrap();
+        // The smallest numbers there are become zeros with a sign when they are halved.
+        let gradient = |rank: usize, step: usize| -> Vec<f32> {
+            let value = |i: usize| ((i * (rank + 2) + 31 * step) as f32 * 0.37).sin();
+            (0..bucket.len()).map(|i| value(i) * if i % 3 == 0 { 1e-45 } else { 1.0 }).collect()
+        };
+        for (spec, exact) in [
+            ("topk:density=0.05", true),
+            ("topk:density=0.4,scope=layer,momentum=0.9", true),
+            ("redsync:density=0.1,dense_up_to=100", true),
+            ("topk:density=0.05,values=f16", false),
+            ("redsync:density=0.1,dense_up_to=100,quantize=true", false),
+            ("fft", false),
+        ] {
+            let recipe = || method::parse(spec).unwrap();
+            let mut cpu = Cpu::new(1);
+            let mut ranks = [0, 1].map(|_| Compressor::new(recipe(), bucket.clone()).unwrap());
+            let mut aggregator = Aggregator::new(&recipe(), bucket.clone()).unwrap();
+            for step in 0..3 {
+                let mut frames = [Vec::new(), Vec::new()];
+                for (rank, frame) in frames.iter_mut().enumerate() {
+                    let gradient = gradient(rank, step);
+                    let (input, compressor) = (InputOn::new(&gradient[..]), &mut ranks[rank]);
+                    let mut report = compressor.begin(&mut cpu, &input, true).unwrap();
+                    compressor.encode(&mut cpu, &input, frame, &mut report).unwrap();
+                    assert_eq!(compressor.has_sent_exactly(), exact, "{spec}");
+                }
+                let mut sum = |own: Option<(usize, &mut Compressor)>| -> Vec<u32> {
+                    let (mut mean, frames) = (vec![0.0; bucket.len()], frames.iter().map(|frame| &frame[..]));
+                    aggregator.sum_beside(&mut cpu, frames, own, None, 0.5, &mut mean).unwrap();
+                    mean.into_iter().map(f32::to_bits).collect()
+                };
+                let read = sum(None);
+                for (rank, compressor) in ranks.iter_mut().enumerate() {
+                    assert!(sum(Some((rank, compressor))) == read, "{spec}, step {step}, rank {rank}");
+                }
+                ranks.iter_mut().for_each(|compressor| compressor.commit(&mut cpu).unwrap());
+            }
+        }
+    }
+
+    /// Coordinates that are all there are get the form of a dense section, whose values are added otherwise.
+    #[test]
+    fn all_coordinates_are_read() {
+        let recipe = method::parse("topk:density=0.5").unwrap();
+        let mut compressor = Compressor::new(recipe, Bucket::new(0, [("one", vec![1])]).unwrap()).unwrap();
+        let (mut cpu, mut frame) = (Cpu::new(1), Vec::new());
+        assert!(!compressor.has_sent_exactly());
+        let input = InputOn::new(&[1.0][..]);
+        let mut report = compressor.begin(&mut cpu, &input, true).unwrap();
+        compressor.encode(&mut cpu, &input, &mut frame, &mut report).unwrap();
+        assert_eq!(report.kept, 1);
+        assert!(!compressor.has_sent_exactly());
+    }
+}
