@@ -61,7 +61,7 @@ impl Workshop {
     /// | what | from |
     /// |---|---|
     /// | an element of `topk`, `ar-topk`, `gaussian-k` | the selection of 0.1 % of 138 million on the GPU's clock (0.535 and 0.684 ms), and writing the mean (0.133 ms) |
-    /// | an element of `redsync` | choosing from the 54 layers of ResNet-50 that are compressed (1.72 ms) |
+    /// | an element of `redsync` | choosing from the 53 layers of ResNet-50 that are compressed (1.72 ms) |
     /// | an element of `iwp`, `dgc` | what a DDP step of ResNet-50 grew by (5.78 ms) while `redsync` still asked the GPU layer by layer, as these do |
     /// | an element of `fft` | compressing and decompressing 138 million (4.18 ms) |
     /// | a value that is sent with its coordinate | writing the frames of ResNet-50 at 1 % (1.29 ms for 256 thousand; layer by layer 2.08 ms), and the host's clock beyond the GPU's (0.045 ms for 138 thousand) |
