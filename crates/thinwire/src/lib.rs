@@ -47,6 +47,9 @@ pub mod kernels;
 pub mod memory;
 pub mod method;
 pub mod pipeline;
+#[cfg(test)]
+#[path = "../tests/support/port.rs"]
+mod port;
 pub mod select;
 pub mod synchronizer;
 pub mod transform;

@@ -5,6 +5,7 @@ mod support;
 use std::time::Duration;
 
 use support::noise;
+use support::port::free_port;
 use thinwire::group::{Algorithm, Group, Link, Local, Secret, Tcp, TcpSettings};
 use thinwire::synchronizer::Layout;
 use thinwire::{Bucket, Error, Synchronizer};
@@ -161,7 +162,7 @@ fn one_that_comes_late_and_waits_itself_is_not_blamed() {
 
 #[test]
 fn a_slow_encrypted_link_is_not_a_silent_one() {
-    let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let port = free_port();
     std::thread::scope(|scope| {
         for rank in 0..2 {
             scope.spawn(move || {

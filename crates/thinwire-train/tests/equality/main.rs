@@ -4,6 +4,8 @@
 mod batches;
 mod exploration;
 mod failures;
+#[path = "../../../thinwire/tests/support/port.rs"]
+mod port;
 mod replicas;
 mod resume;
 mod workers;

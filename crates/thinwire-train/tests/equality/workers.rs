@@ -1,6 +1,5 @@
 //! Workers for a test, and what they came to.
 
-use std::net::TcpListener;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -8,6 +7,8 @@ use thinwire::group::{Group, Local, SharedGroup, Tcp, TcpSettings};
 use thinwire_train::event::{End, Event};
 use thinwire_train::trainer::{Settings, train};
 use thinwire_train::{Error, Result};
+
+use super::port::free_port;
 
 /// For the workers of one training; a test waits no longer.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -74,8 +75,7 @@ fn stopped() -> Error {
 
 /// Runs `work` on ranks that know each other only by TCP.
 fn over_tcp<T: Send>(size: usize, work: impl Fn(Tcp) -> T + Sync) -> Vec<T> {
-    // The port is taken for a moment to be sure of it; rank 0 then takes it for good.
-    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let port = free_port();
     std::thread::scope(|scope| {
         let start = |rank| {
             let (settings, work) = (TcpSettings { rank, size, port, ..TcpSettings::default() }, &work);

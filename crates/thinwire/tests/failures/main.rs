@@ -92,8 +92,8 @@ fn run_all(scenarios: Vec<Scenario>) -> ExitCode {
                     match result {
                         Ok(()) => println!("{}: ok, {seconds:.1} s", scenario.name),
                         Err(reason) => {
-                            println!("{}: FAILED after {seconds:.1} s\n{reason}", scenario.name);
-                            failed.lock().unwrap().push(scenario.name);
+                            println!("{}: FAILED after {seconds:.1} s", scenario.name);
+                            failed.lock().unwrap().push((scenario.name, reason));
                         }
                     }
                 }
@@ -102,6 +102,6 @@ fn run_all(scenarios: Vec<Scenario>) -> ExitCode {
     });
     let failed = failed.into_inner().unwrap();
     println!("{} of {count} scenarios ok, {:.1} s", count - failed.len(), begun.elapsed().as_secs_f64());
-    failed.iter().for_each(|name| println!("FAILED: {name}"));
+    failed.iter().for_each(|(name, reason)| println!("FAILED: {name}\n{reason}"));
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::rank::{Findings, PART, Part};
+use super::support::port::free_port;
 
 /// Ranks in most scenarios.
 pub const SIZE: usize = 4;
@@ -18,19 +18,6 @@ pub const DEADLINE: f64 = 3.0;
 
 /// No scenario takes longer unless a rank hangs; the rest is for machines that have other things to do.
 const LIMIT: Duration = Duration::from_secs(30);
-
-/// A port nobody uses. Below the range from which the system gives them out, so that no connection takes it in the
-/// meantime.
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    loop {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed) as u32 + std::process::id() * 331;
-        let port = 10_000 + (number % 20_000) as u16;
-        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-}
 
 /// Ranks that are started, one by one or all together.
 pub struct Ranks {

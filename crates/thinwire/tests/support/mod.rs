@@ -3,8 +3,9 @@
 // Every test binary uses a part of it.
 #![allow(dead_code)]
 
-use std::net::TcpListener;
+pub mod port;
 
+use port::free_port;
 use thinwire::group::{Algorithm, Gathered, Group, Schedule, Secret, SharedGroup, Tcp, TcpSettings};
 use thinwire::memory::State;
 use thinwire::synchronizer::{Layout, Mean, Options};
@@ -53,8 +54,7 @@ pub fn over_tcp(size: usize, secret: Option<&str>, work: impl Fn(Tcp) + Sync) {
 
 /// The same over an imitated link.
 pub fn over_link(size: usize, secret: Option<&str>, link: Option<Schedule>, work: impl Fn(Tcp) + Sync) {
-    // The port is taken for a moment to be sure of it; rank 0 then takes it for good.
-    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let secret = secret.and_then(|secret| Secret::new(secret.as_bytes()));
     std::thread::scope(|scope| {
         for rank in 0..size {

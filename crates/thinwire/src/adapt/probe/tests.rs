@@ -5,11 +5,12 @@ use std::time::Duration;
 use super::*;
 use crate::adapt::price::Collective;
 use crate::group::{Link, Local, Tcp, TcpSettings};
+use crate::port::free_port;
 
 /// Runs `work` on every rank over an imitated link.
 fn over<T: Send>(link: &str, size: usize, work: impl Fn(SharedGroup) -> T + Sync) -> Vec<T> {
     let link: Link = link.parse().unwrap();
-    let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let port = free_port();
     std::thread::scope(|scope| {
         let start = |rank| {
             let work = &work;

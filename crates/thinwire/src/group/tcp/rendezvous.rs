@@ -5,6 +5,7 @@
 //! comes to an open port is refused, and the ports are closed when the group is complete.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,6 +28,10 @@ const ONE_CALL: Duration = Duration::from_secs(5);
 
 /// How much longer the others wait for rank 0 than it waits for them: it knows who is missing and tells them.
 const GRACE: Duration = Duration::from_millis(700);
+
+/// How long rank 0 waits for a port that somebody else has: the rank 0 before it may still be ending, and a process
+/// that was being started while the port was looked for keeps it until it runs its program.
+const PORT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Connects this rank with all others.
 pub(super) fn meet(settings: &TcpSettings) -> Result<Vec<Option<Peer>>> {
@@ -240,10 +245,19 @@ impl Meeting<'_> {
                 .map_err(|error| format!("MASTER_ADDR {master:?} has no address: {error}"))?
                 .collect(),
         };
-        TcpListener::bind(&addresses[..]).map_err(|error| {
+        let patience = self.until.min(Instant::now() + PORT_PATIENCE);
+        let listener = loop {
+            match TcpListener::bind(&addresses[..]) {
+                Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < patience => {
+                    std::thread::sleep(FIRST_PAUSE);
+                }
+                other => break other,
+            }
+        };
+        listener.map_err(|error| {
             let way_out = match error.kind() {
-                std::io::ErrorKind::AddrInUse => "; choose another MASTER_PORT (or THINWIRE_PORT)",
-                std::io::ErrorKind::AddrNotAvailable => {
+                ErrorKind::AddrInUse => "; choose another MASTER_PORT (or THINWIRE_PORT)",
+                ErrorKind::AddrNotAvailable => {
                     "; MASTER_ADDR must be an address of the machine of rank 0, or THINWIRE_BIND be set"
                 }
                 _ => "",

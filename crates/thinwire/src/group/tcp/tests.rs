@@ -4,26 +4,13 @@ mod failure;
 mod link;
 mod meeting;
 
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use super::*;
 use crate::group::{Algorithm, Gathered, Group, Local, Sum, Traffic};
+use crate::port::free_port;
 
 const HOW: [Algorithm; 2] = [Algorithm::Ring, Algorithm::Tree];
-
-/// A port nobody uses. Below the range from which the system gives them out, so that none of the many connections
-/// of other tests takes it in the meantime.
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    loop {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed) as u32 + std::process::id() * 101;
-        let port = 10_000 + (number % 20_000) as u16;
-        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-}
 
 fn settings(rank: usize, size: usize, port: u16) -> TcpSettings {
     TcpSettings { rank, size, port, deadline: Duration::from_secs(20), ..TcpSettings::default() }

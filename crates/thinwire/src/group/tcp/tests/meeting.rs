@@ -209,6 +209,18 @@ fn a_port_that_is_taken_is_an_error_with_a_way_out() {
 }
 
 #[test]
+fn a_port_that_is_free_a_moment_later_is_taken_then() {
+    let port = free_port();
+    let taken = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
+    std::thread::scope(|scope| {
+        let ranks = [0, 1].map(|rank| scope.spawn(move || Tcp::join(&settings(rank, 2, port)).map(drop)));
+        std::thread::sleep(Duration::from_millis(200));
+        drop(taken);
+        assert_eq!(ranks.map(|rank| rank.join().unwrap()), [Ok(()), Ok(())]);
+    });
+}
+
+#[test]
 fn ports_are_closed_when_the_group_is_complete() {
     let port = free_port();
     std::thread::scope(|scope| {
