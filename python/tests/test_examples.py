@@ -5,12 +5,12 @@ import importlib.util
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from ports import free_port
 
 pytest.importorskip("torch")
 
@@ -27,7 +27,8 @@ def run(*words, ranks=0):
     if sys.platform == "linux":
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
     meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": ranks}
-    settings = [meet | {"RANK": rank, "LOCAL_RANK": rank} for rank in range(ranks)] or [{}]
+    # Lightning, which starts its ranks by itself, takes the port.
+    settings = [meet | {"RANK": rank, "LOCAL_RANK": rank} for rank in range(ranks)] or [{"MASTER_PORT": free_port()}]
     started = []
     for setting in settings:
         own = environment | {name: str(value) for name, value in setting.items()}
@@ -40,12 +41,6 @@ def run(*words, ranks=0):
             process.kill()
     assert not any(process.returncode for process in started), "\n".join(printed)
     return printed[0]
-
-
-def free_port():
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
 
 
 def accuracy(printed):

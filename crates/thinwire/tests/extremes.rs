@@ -141,13 +141,13 @@ fn a_restored_run_knows_its_epoch_and_its_rank() {
 
 #[test]
 fn one_that_comes_late_and_waits_itself_is_not_blamed() {
-    let groups = Local::connect_within(3, Duration::from_secs(4));
+    let groups = Local::connect_within(3, Duration::from_secs(6));
     std::thread::scope(|scope| {
         for mut group in groups {
             scope.spawn(move || {
                 match group.rank() {
-                    0 => return std::thread::sleep(Duration::from_secs(7)),
-                    1 => std::thread::sleep(Duration::from_millis(2500)),
+                    0 => return std::thread::sleep(Duration::from_secs(14)),
+                    1 => std::thread::sleep(Duration::from_millis(3500)),
                     _ => {}
                 }
                 let error = group.broadcast(0, &mut Vec::new(), 100, Algorithm::Ring).unwrap_err();

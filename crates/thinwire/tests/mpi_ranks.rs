@@ -53,7 +53,8 @@ fn main() -> ExitCode {
 
 fn as_rank(scenarios: &[Scenario], name: &str, folder: &Path) -> ExitCode {
     let scenario = scenarios.iter().find(|scenario| scenario.name == name).expect("a scenario");
-    let group = Mpi::join(scenario.deadline).expect("MPI");
+    let mut group = Mpi::join(LIMIT).expect("MPI");
+    group.set_deadline(scenario.deadline);
     let rank = group.rank();
     // The group is meant to be used by another thread than the one that joined, and to be dropped there.
     let work = scenario.work;

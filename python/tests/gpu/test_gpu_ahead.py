@@ -11,7 +11,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from given import DEVICE, Given, apply, bits, gradients, small
-from ranks import free_port, harm, run
+from ports import free_port
+from ranks import harm, run
 from test_gpu_training import Busy, cycles_of
 from torch.nn.parallel import DistributedDataParallel
 

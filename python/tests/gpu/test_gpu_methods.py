@@ -8,7 +8,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from given import DEVICE, LARGE, SHAPES, bits, difference, means
-from ranks import free_port, harm, run
+from ports import free_port
+from ranks import harm, run
 
 METHODS = ["topk", "gaussian-k", "redsync", "redsync:quantize=true", "dgc", "iwp", "ar-topk", "random-k", "dense"]
 MORE = [

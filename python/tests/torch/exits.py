@@ -64,7 +64,7 @@ def rank_of(case: str, rank: int, port: int, folder: Path) -> None:
     if case in ("plain", "closed", "destroyed"):
         return
     if rank == 0:
-        time.sleep(3)
+        time.sleep(5)
         for _ in range(4):
             step(ddp, rank)
         return

@@ -12,13 +12,14 @@ import faulthandler
 import multiprocessing
 import os
 import signal
-import socket
 import tempfile
 import time
 import traceback
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any, Callable
+
+from ports import free_port
 
 #: Seconds that a call may take, with all its steps, on a busy machine.
 DEADLINE = 90.0
@@ -122,12 +123,6 @@ def forget(size: int) -> None:
 def close() -> None:
     for size in list(_groups):
         forget(size)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def _work(rank: int, size: int, port: int, pipe: Connection, stacks: str) -> None:

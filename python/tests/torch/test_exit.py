@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ranks import free_port
+from ports import free_port
 
 HERE = Path(__file__).parent
 
@@ -29,8 +29,8 @@ def test_processes_end_at_once_in_any_state(tmp_path: Path) -> None:
     assert statuses["interrupted"][0] == 1
     for case in [*expected, "interrupted"]:
         # The machine may be busy; the timeout is 40 seconds.
-        assert found[case][1][1] < 6, (case, found[case])
-        assert found[case][0][1] < 15, (case, found[case])
+        assert found[case][1][1] < 15, (case, found[case])
+        assert found[case][0][1] < 25, (case, found[case])
         heard = said[f"{case} 0"]
         assert "GroupLost" in heard and "rank 1" in heard, (case, heard)
     assert "rank 1 gave up: it was interrupted" in said["interrupted 0"]

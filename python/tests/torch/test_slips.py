@@ -103,7 +103,7 @@ def test_control_c_ends_the_wait_for_the_others(tmp_path: Path) -> None:
         sent = time.monotonic()
         os.kill(ranks.processes[0].pid, signal.SIGINT)  # type: ignore[arg-type]
         _, (kind, _, ended) = ranks.result(0, sent + 10)
-        assert kind == "KeyboardInterrupt" and ended - sent < 2, (kind, ended - sent)
+        assert kind == "KeyboardInterrupt" and ended - sent < 8, (kind, ended - sent)
     finally:
         ranks.end()
 

@@ -88,8 +88,14 @@ impl Settings {
         if let Some(port) = self.port {
             return Ok(port);
         }
-        let free = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
-        Ok(free.context("can't find a free port on 127.0.0.1")?.port())
+        // Below those that the system gives out by itself, so that no connection takes it before rank 0 does; each
+        // process looks elsewhere first.
+        let first = u64::from(std::process::id()) * 331;
+        let low = (0..1000).map(|number| 10_000 + ((first + number) % 20_000) as u16);
+        // Or else one that the system gives.
+        let found = low.chain([0]).map(|port| TcpListener::bind(("127.0.0.1", port)));
+        let free = found.flatten().next().context("can't find a free port on 127.0.0.1")?;
+        Ok(free.local_addr()?.port())
     }
 }
 

@@ -110,7 +110,7 @@ mod killed {
         let words = "--model cnn:width=4 -n 3 --epochs 3 --probes 0 --method topk:density=0.05";
         let whole = weights(&folder, words);
         // Over a slow link, so that it does not end before it is killed.
-        let slow = format!("train {words} --run r --save c --save-every 0.25 --link 1gbit,10ms");
+        let slow = format!("train {words} --run r --save c --save-every 0.25 --link 1gbit,50ms");
         let mut command = Command::new(env!("CARGO_BIN_EXE_thinwire"));
         command.args(slow.split_whitespace()).current_dir(folder.path(""));
         let errors = std::fs::File::create(folder.path("errors")).unwrap();

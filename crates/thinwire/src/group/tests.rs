@@ -121,7 +121,7 @@ fn traffic_is_that_of_the_formulas() {
 
 /// Runs with a short deadline; gives each rank's error.
 fn failing(size: usize, work: impl Fn(Local) -> Result<()> + Sync) -> Vec<Error> {
-    let groups = Local::connect_within(size, Duration::from_millis(1500));
+    let groups = Local::connect_within(size, Duration::from_millis(2500));
     std::thread::scope(|scope| {
         let start = |group| scope.spawn(|| work(group));
         let threads: Vec<_> = groups.into_iter().map(start).collect();
@@ -201,13 +201,13 @@ fn a_rank_that_stalls_is_named_by_all_at_the_deadline() {
         let begun = Instant::now();
         let errors = failing(5, |mut group| {
             if group.rank() == 2 {
-                std::thread::sleep(Duration::from_millis(2500));
+                std::thread::sleep(Duration::from_millis(6000));
                 return group.barrier();
             }
             group.mark(Mark { step: 12, ..Mark::default() });
             group.all_reduce(Sum::F32(&mut vec![1.0; 1 << 20]), how)
         });
-        assert!(begun.elapsed() < Duration::from_secs(20));
+        assert!(begun.elapsed() < Duration::from_secs(30));
         for error in [0, 1, 3, 4].map(|rank| errors[rank].to_string()) {
             assert!(error.contains("no word from rank 2") && error.contains("step 12"), "{how}: {error}");
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::rank::Part;
-use super::start::{Ranks, SIZE};
+use super::start::{Ranks, SHORT, SIZE};
 use super::{Scenario, judge};
 
 pub fn possible() -> Result<(), String> {
@@ -87,6 +87,7 @@ pub fn scenarios() -> Vec<Scenario> {
 fn cut(method: &str, victim: usize, secret: Option<&str>) -> Result<(), String> {
     let network = Network::build()?;
     let mut ranks = Ranks::new();
+    ranks.deadlines = [SHORT; SIZE];
     let into = |rank| ["ip", "netns", "exec", &network.of(rank)].map(String::from).to_vec();
     ranks.prefix = (0..SIZE).map(into).collect();
     ranks.variables.push(("MASTER_ADDR", "10.77.0.1".into()));

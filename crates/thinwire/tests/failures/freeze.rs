@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use super::kill::{LEADER, SLOW, STEP, methods, sabotaged};
 use super::rank::Part;
 use super::saboteur::{Deed, Moment, Sabotage};
-use super::start::{Ranks, SIZE};
+use super::start::{Ranks, SHORT, SIZE};
 use super::{Scenario, judge};
 
 pub fn scenarios() -> Vec<Scenario> {
@@ -19,7 +19,7 @@ pub fn scenarios() -> Vec<Scenario> {
         all.push(Scenario::new(name, move || {
             let part = Part { elements: 50_000, ..Part::of(&method) };
             let sabotage = Sabotage { step: Some(STEP), call: 0, moment, deed: Deed::Freeze };
-            let mut ranks = sabotaged(part, victim, sabotage)?;
+            let mut ranks = sabotaged(part, victim, sabotage, SHORT)?;
             let others: Vec<usize> = (0..SIZE).filter(|&rank| rank != victim).collect();
             ranks.wait_for(&others)?;
             ranks.signal(victim, Signal::CONT)?;
@@ -37,16 +37,14 @@ pub fn scenarios() -> Vec<Scenario> {
 fn for_longer_than_its_own_deadline() -> Scenario {
     Scenario::new("freeze: topk, rank 1 for longer than its own deadline, and all go on", || {
         let mut ranks = Ranks::new();
-        ranks.variables = vec![("THINWIRE_DEADLINE", "15".into()), ("THINWIRE_LINK", SLOW.into())];
+        ranks.deadlines[1] = SHORT;
+        ranks.variables.push(("THINWIRE_LINK", SLOW.into()));
         let part = Part { elements: 50_000, ..Part::of("topk") };
         let sabotage = Sabotage { step: Some(STEP), call: 0, moment: Moment::Inside, deed: Deed::Freeze };
-        for rank in (0..SIZE).filter(|&rank| rank != 1) {
-            ranks.start(rank, &part, &[])?;
-        }
-        let part = Part { sabotage: Some(sabotage), ..part };
-        ranks.start(1, &part, &[("THINWIRE_DEADLINE", "2")])?;
+        let sabotage = |rank| Some(sabotage.clone()).filter(|_| rank == 1);
+        ranks.start_all(|rank| Part { sabotage: sabotage(rank), ..part.clone() })?;
         ranks.wait_until_stopped(1)?;
-        std::thread::sleep(Duration::from_secs(3));
+        std::thread::sleep(Duration::from_secs_f64(1.5 * SHORT));
         ranks.signal(1, Signal::CONT)?;
         judge::all_but(&ranks.finish()?, None, judge::ended_well)
     })
@@ -55,9 +53,10 @@ fn for_longer_than_its_own_deadline() -> Scenario {
 fn while_joining() -> Scenario {
     Scenario::new("freeze: rank 1 before it joins", || {
         let mut ranks = Ranks::new();
+        (ranks.deadlines[0], ranks.deadlines[1]) = (SHORT, SHORT);
         ranks.start_all(|rank| Part { freeze_first: rank == 1, ..Part::of("topk") })?;
         ranks.wait_for(&[0, 2, 3])?;
-        std::thread::sleep(Duration::from_millis(100));
+        ranks.wait_until_stopped(1)?;
         ranks.signal(1, Signal::CONT)?;
         let ends = ranks.finish()?;
         judge::all_but(&ends, Some(1), |end| judge::says(end, &["could not join the group", "rank 1"]))?;

@@ -7,7 +7,7 @@ use thinwire::exchange::Leaders;
 
 use super::rank::Part;
 use super::saboteur::{Deed, Moment, Sabotage};
-use super::start::{Ranks, SIZE};
+use super::start::{PATIENT, Ranks, SHORT, SIZE};
 use super::{Scenario, judge, raw};
 
 /// The step in which ranks die. In it rank 1 leads, and rank 0 does not.
@@ -31,8 +31,9 @@ pub fn methods() -> Vec<(String, usize)> {
 }
 
 /// Runs ranks of which `victim` commits `sabotage`.
-pub fn sabotaged(part: Part, victim: usize, sabotage: Sabotage) -> Result<Ranks, String> {
+pub fn sabotaged(part: Part, victim: usize, sabotage: Sabotage, deadline: f64) -> Result<Ranks, String> {
     let mut ranks = Ranks::new();
+    ranks.deadlines = [deadline; SIZE];
     if sabotage.moment == Moment::Inside {
         ranks.variables.push(("THINWIRE_LINK", SLOW.into()));
     }
@@ -49,7 +50,7 @@ fn dies(name: &str, part: Part, victim: usize, step: Option<u64>, call: usize, m
     let name = format!("kill: {name}, rank {victim} {moment:?} {place}");
     Scenario::new(name, move || {
         let sabotage = Sabotage { step, call, moment, deed: Deed::Die };
-        let ends = sabotaged(part.clone(), victim, sabotage)?.finish()?;
+        let ends = sabotaged(part.clone(), victim, sabotage, PATIENT)?.finish()?;
         judge::was_killed(&ends, victim)?;
         // Some may still be in the step before, or already in the one after.
         let step = step.unwrap_or(0);
@@ -90,6 +91,11 @@ fn joining() -> Vec<Scenario> {
     for victim in [0, 1] {
         all.push(Scenario::new(format!("kill: rank {victim} while the ranks gather"), move || {
             let mut ranks = Ranks::new();
+            // Rank 0 tells the others who is missing; when it is missing itself, each has to find out.
+            match victim {
+                0 => ranks.deadlines = [SHORT; SIZE],
+                _ => ranks.deadlines[0] = SHORT,
+            }
             let part = Part::of("topk");
             (0..3).try_for_each(|rank| ranks.start(rank, &part, &[]))?;
             std::thread::sleep(Duration::from_millis(500));
@@ -107,6 +113,7 @@ fn joining() -> Vec<Scenario> {
             format!("kill: rank {victim} when it was told where the others are"),
             move || {
                 let mut ranks = Ranks::new();
+                ranks.deadlines = [SHORT; SIZE];
                 let half_join = |rank| Some(raw::VERSION).filter(|_| rank == victim);
                 ranks.start_all(|rank| Part { half_join: half_join(rank), ..Part::of("topk") })?;
                 let ends = ranks.finish()?;

@@ -3,6 +3,7 @@
 use super::kill::{LEADER, STEP, methods, sabotaged};
 use super::rank::Part;
 use super::saboteur::{Deed, Lie, Moment, Sabotage};
+use super::start::PATIENT;
 use super::{Scenario, judge};
 
 const UNUSABLE: &str = "sent a message that can't be used";
@@ -12,7 +13,7 @@ fn lies(method: &str, liar: usize, call: usize, lie: Lie, words: &'static str) -
     let part = Part { elements: 20_000, ..Part::of(method) };
     Scenario::new(name, move || {
         let sabotage = Sabotage { step: Some(STEP), call, moment: Moment::Before, deed: Deed::Send(lie) };
-        let ends = sabotaged(part.clone(), liar, sabotage)?.finish()?;
+        let ends = sabotaged(part.clone(), liar, sabotage, PATIENT)?.finish()?;
         let (step, rank) = (format!("step {STEP}: "), format!("rank {liar} {words}"));
         // The liar may be the first to find out, and tell the others.
         let own_words = format!("rank {liar} gave up: {step}rank {liar} {UNUSABLE}");

@@ -2,9 +2,12 @@
 //!
 //! A rank in a ring waits for its neighbour, which waits for its own, and so on to the one that is missing. To
 //! name that one, every rank tells all others whom it waits for once half of the deadline is over, or as soon as it
-//! hears that others wait for it. At the end a rank follows these words from the one it waits for to the first that has said nothing. They also tell in which
-//! collective a rank waits: ranks that are at odds about it may wait for each other without ever reading a message
-//! that would show it.
+//! hears that others wait for it. At the end a rank follows these words from the one it waits for to the first that
+//! has said nothing. They also tell in which collective a rank waits: ranks that are at odds about it may wait for
+//! each other without ever reading a message that would show it.
+//!
+//! All ranks may have slept, with the machine they run on: then the deadline is over before anybody has told
+//! anything. So the end comes no sooner than half of a deadline after a rank has told.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +48,8 @@ pub(super) struct Watch {
     deadline: Duration,
     /// When something last moved.
     moved: Instant,
-    told: bool,
+    /// When it told whom it waits for.
+    told: Option<Instant>,
     /// Whether it has told because others wait for it.
     answered: bool,
     /// The collective this rank is in, and the one before: another rank may still be there.
@@ -61,7 +65,7 @@ impl Watch {
         Watch {
             deadline,
             moved: Instant::now(),
-            told: false,
+            told: None,
             answered: false,
             at,
             before,
@@ -71,12 +75,15 @@ impl Watch {
 
     pub fn progress(&mut self) {
         self.moved = Instant::now();
-        (self.told, self.answered) = (false, false);
+        (self.told, self.answered) = (None, false);
     }
 
     /// When to look again.
     pub fn until(&self) -> Instant {
-        self.moved + if self.told { self.deadline } else { self.deadline / 2 }
+        match self.told {
+            None => self.moved + self.deadline / 2,
+            Some(told) => (self.moved + self.deadline).max(told + self.deadline / 2),
+        }
     }
 
     /// Reads the notes that have come, but not for ever: one that never stops talking must not outlast the
@@ -116,16 +123,16 @@ impl Watch {
 
     /// Tells the others when half of the deadline is over, and ends the wait when all of it is.
     pub fn check(&mut self, wire: &mut impl Wire, interest: &Interest, now: Instant) -> Result<(), Trouble> {
-        let waited = now - self.moved;
-        if waited >= self.deadline {
-            self.listen(wire, interest)?;
-            return Err(Trouble::Silent(self.missing(wire.rank(), wire.size(), interest)));
+        if now < self.until() {
+            return Ok(());
         }
-        if waited >= self.deadline / 2 && !self.told {
-            self.told = true;
+        if self.told.is_none() {
             self.tell(wire, interest);
+            self.told = Some(Instant::now());
+            return Ok(());
         }
-        Ok(())
+        self.listen(wire, interest)?;
+        Err(Trouble::Silent(self.missing(wire.rank(), wire.size(), interest)))
     }
 
     /// The first rank, from those waited for on, that has not said whom it waits for.
@@ -200,6 +207,20 @@ impl<W: Wire> Mesh<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_that_has_slept_tells_first_and_then_waits_for_answers() {
+        let deadline = Duration::from_secs(1);
+        let late = Instant::now() - 3 * deadline;
+        let mut watch = Watch { moved: late, ..Watch::begin(deadline, None, None) };
+        assert_eq!(watch.until(), late + deadline / 2);
+        let told = Instant::now();
+        watch.told = Some(told);
+        assert_eq!(watch.until(), told + deadline / 2);
+        // In time, it is the deadline and nothing else.
+        let moved = told - deadline / 2;
+        assert_eq!(Watch { moved, ..watch }.until(), moved + deadline);
+    }
 
     #[test]
     fn the_one_that_has_said_nothing_is_missing() {

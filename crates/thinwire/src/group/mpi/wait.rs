@@ -16,7 +16,7 @@ const LISTEN: Duration = Duration::from_millis(3);
 const GRACE: Duration = Duration::from_millis(30);
 
 /// The least time for answers to a roll call.
-const ROLL_CALL: Duration = Duration::from_millis(500);
+const ROLL_CALL: Duration = Duration::from_millis(1500);
 
 /// Why a collective could not go on.
 #[derive(Debug)]

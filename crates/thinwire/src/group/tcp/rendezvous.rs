@@ -31,7 +31,7 @@ const GRACE: Duration = Duration::from_millis(700);
 
 /// How long rank 0 waits for a port that somebody else has: the rank 0 before it may still be ending, and a process
 /// that was being started while the port was looked for keeps it until it runs its program.
-const PORT_PATIENCE: Duration = Duration::from_secs(1);
+const PORT_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Connects this rank with all others.
 pub(super) fn meet(settings: &TcpSettings) -> Result<Vec<Option<Peer>>> {
