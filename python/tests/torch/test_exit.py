@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +40,8 @@ def test_processes_end_at_once_in_any_state(tmp_path: Path) -> None:
 
 
 SCRIPT = """
+import faulthandler
+faulthandler.dump_traceback_later(150)
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 import thinwire.torch as tw
@@ -63,8 +67,15 @@ def test_torchrun(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert ran.returncode == 0, ran.stderr
-    weights = [line for line in ran.stdout.splitlines() if line.startswith("weights")]
-    assert len(weights) == 2 and weights[0] == weights[1], ran.stdout
-    assert "on 2 ranks, 5 steps" in ran.stdout, ran.stdout
+    environment = os.environ | {"PYTHONFAULTHANDLER": "1"}
+    started = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        printed, errors = started.communicate(timeout=180)
+    except subprocess.TimeoutExpired:
+        # It says where it is, as the ranks have done before.
+        started.send_signal(signal.SIGABRT)
+        printed, errors = started.communicate(timeout=60)
+    assert started.returncode == 0, errors
+    weights = [line for line in printed.splitlines() if line.startswith("weights")]
+    assert len(weights) == 2 and weights[0] == weights[1], printed
+    assert "on 2 ranks, 5 steps" in printed, printed
