@@ -210,7 +210,8 @@ def test_control_c_ends_a_wait_at_once(first: bool, tmp_path: Path) -> None:
         sent = time.monotonic()
         os.kill(ranks.processes[0].pid, signal.SIGINT)  # type: ignore[arg-type]
         well, (kind, _, ended) = ranks.result(0, sent + 10)
-        assert kind == "KeyboardInterrupt" and ended - sent < 8, (kind, ended - sent)
+        # When the other rank comes, 7 seconds after this, the wait ends by itself.
+        assert kind == "KeyboardInterrupt" and ended - sent < 5, (kind, ended - sent)
         well, (kind, text, seconds) = ranks.result(1, sent + 30)
         assert kind == "GroupLost" and "rank 0" in text and "interrupted" in text, (kind, text)
         assert seconds < 15

@@ -207,19 +207,22 @@ impl<W: Wire> Mesh<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::group::Local;
 
     #[test]
     fn one_that_has_slept_tells_first_and_then_waits_for_answers() {
-        let deadline = Duration::from_secs(1);
-        let late = Instant::now() - 3 * deadline;
-        let mut watch = Watch { moved: late, ..Watch::begin(deadline, None, None) };
-        assert_eq!(watch.until(), late + deadline / 2);
-        let told = Instant::now();
-        watch.told = Some(told);
-        assert_eq!(watch.until(), told + deadline / 2);
-        // In time, it is the deadline and nothing else.
-        let moved = told - deadline / 2;
-        assert_eq!(Watch { moved, ..watch }.until(), moved + deadline);
+        let deadline = Duration::from_secs(60);
+        let ago = |time: Duration| Instant::now().checked_sub(time).unwrap();
+        let mut ranks = Local::connect_within(2, deadline);
+        let (on, wire) = (Interest { read: vec![1], write: vec![] }, &mut ranks[0].wire);
+        let mut watch = Watch { moved: ago(3 * deadline), ..Watch::begin(deadline, None, None) };
+        assert!(watch.check(wire, &on, Instant::now()).is_ok() && watch.told.is_some());
+        assert!(watch.check(wire, &on, Instant::now()).is_ok());
+        watch.told = Some(ago(deadline / 2));
+        assert!(matches!(watch.check(wire, &on, Instant::now()), Err(Trouble::Silent(1))));
+        // One that told in time ends at the deadline, and no sooner.
+        watch.moved = ago(deadline * 9 / 10);
+        assert_eq!(watch.until(), watch.moved + deadline);
     }
 
     #[test]
