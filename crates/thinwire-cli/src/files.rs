@@ -1,10 +1,11 @@
 //! Files in and out: whole or not at all.
 
 use std::fs::{File, metadata};
-use std::io::{BufWriter, Read, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use thinwire::files::{Access, Staged};
 
 use crate::{human, output};
 
@@ -59,22 +60,8 @@ pub fn check_place(output: &Path) -> Result<()> {
 /// Writes a file through a temporary one in the same folder, so that it is whole or not there.
 pub fn write<T>(path: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<T>) -> Result<T> {
     let failed = || format!("can't write {}", path.display());
-    let folder = folder_of(path);
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".thinwire-");
-    #[cfg(unix)]
-    {
-        // Temporary files are private unless told otherwise; a result gets the permissions of any new file.
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(std::fs::Permissions::from_mode(0o666));
-    }
-    let temporary = builder.tempfile_in(folder).with_context(failed)?;
-    let mut writer = BufWriter::new(temporary.as_file());
-    let result = fill(&mut writer).with_context(failed)?;
-    writer.flush().with_context(failed)?;
-    drop(writer);
-    temporary.as_file().sync_all().with_context(failed)?;
-    temporary.persist(path).with_context(failed)?;
+    let (staged, result) = Staged::new(path, Access::Default, fill).with_context(failed)?;
+    staged.commit().with_context(failed)?;
     Ok(result)
 }
 

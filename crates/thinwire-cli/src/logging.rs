@@ -2,13 +2,15 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use thinwire_train::event::Event;
 use thinwire_train::trainer::Settings;
 use thinwire_train::{Error, Result};
 use tracing_subscriber::filter::LevelFilter;
+
+use crate::output;
 
 /// The file to which this process logs, once it is a worker that keeps quiet.
 static FILE: Mutex<Option<File>> = Mutex::new(None);
@@ -40,42 +42,50 @@ impl Write for Words {
 #[error("see the worker's log")]
 pub struct Logged;
 
-/// The log of one worker.
+/// The log of one worker. When the disk does not take a line, the terminal hears of it once.
 #[derive(Debug)]
 pub struct Log {
-    path: String,
+    path: PathBuf,
+    rank: usize,
     file: File,
+    failing: bool,
 }
 
 impl Log {
-    /// A new file. A worker that has a process of its own also sends the engine's warnings there.
-    pub fn create(path: &Path, rank: usize, settings: &Settings) -> Result<Log> {
-        let file = File::create(path).map_err(|error| Error::io("create", path, &error))?;
+    /// Goes on with the log of an earlier start, if there is one. A worker that has a process of its own also sends the
+    /// engine's warnings there.
+    pub fn open(path: &Path, rank: usize, settings: &Settings) -> Result<Log> {
+        let file = File::options().append(true).create(true).open(path);
+        let mut file = file.map_err(|error| Error::io("create", path, &error))?;
+        let first = format!("worker {rank}, process {}, {settings:?}\n", std::process::id());
+        file.write_all(first.as_bytes()).map_err(|error| Error::io("write to", path, &error))?;
         if settings.group != "local" {
             let copy = file.try_clone().map_err(|error| Error::io("open", path, &error))?;
             *FILE.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(copy);
         }
-        let mut log = Log { path: path.display().to_string(), file };
-        log.line(&format!("worker {rank}, process {}, {settings:?}", std::process::id()))?;
-        Ok(log)
+        Ok(Log { path: path.to_owned(), rank, file, failing: false })
     }
 
     /// Adds what matters of an event.
-    pub fn write(&mut self, event: &Event) -> Result<()> {
+    pub fn write(&mut self, event: &Event) {
         match event {
             Event::Evaluation(evaluation) => self.line(&format!("{evaluation:?}")),
             Event::Note { step, text } => self.line(&format!("step {step}: {text}")),
             Event::End(end) => self.line(&format!("{end:?}")),
-            _ => Ok(()),
+            _ => {}
         }
     }
 
     /// Adds a line.
-    pub fn line(&mut self, text: &str) -> Result<()> {
-        writeln!(self.file, "{text}").map_err(|error| Error::Io {
-            action: "write",
-            path: self.path.clone(),
-            reason: error.to_string(),
-        })
+    pub fn line(&mut self, text: &str) {
+        let written = self.file.write_all(format!("{text}\n").as_bytes());
+        if let (Err(error), false) = (&written, self.failing) {
+            output::note(&format!(
+                "worker {}: can't write to {}: {error}. Its log is not kept until there is room",
+                self.rank,
+                self.path.display()
+            ));
+        }
+        self.failing = written.is_err();
     }
 }

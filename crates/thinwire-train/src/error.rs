@@ -83,6 +83,21 @@ pub enum Error {
         /// The other one.
         other: usize,
     },
+    /// The training went to its end, but its last checkpoint is missing.
+    #[error(
+        "the training has ended, but the checkpoint of its last step, {step}, could not be written to {dir}: {reason}; \
+         {newest}"
+    )]
+    NotSaved {
+        /// The folder of the checkpoints.
+        dir: String,
+        /// The step.
+        step: u64,
+        /// Which worker could not write what, and why.
+        reason: String,
+        /// The newest checkpoint that is there, in words.
+        newest: String,
+    },
     /// Something in the engine or between the workers.
     #[error(transparent)]
     Engine(#[from] thinwire::Error),

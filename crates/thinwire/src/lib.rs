@@ -42,6 +42,7 @@ pub mod bucket;
 pub mod codec;
 mod error;
 pub mod exchange;
+pub mod files;
 pub mod group;
 pub mod kernels;
 pub mod memory;

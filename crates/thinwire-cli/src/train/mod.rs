@@ -4,13 +4,14 @@ mod arguments;
 mod folder;
 mod list;
 mod progress;
+mod recorder;
 mod summary;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use thinwire::group::{Group, SharedGroup};
-use thinwire_train::event::{End, Event, EventWriter, Run};
+use thinwire_train::event::{End, Event, Run};
 use thinwire_train::report::{self, Recorded};
 use thinwire_train::trainer::{self, Settings};
 
@@ -19,7 +20,7 @@ pub use arguments::Training;
 use crate::ranks::Backend;
 use crate::{files, logging, output};
 use arguments::Keeping;
-use progress::Progress;
+use recorder::Recorder;
 
 /// Train a model with several workers that exchange compressed gradients.
 ///
@@ -70,6 +71,8 @@ struct Outcome {
     folder: PathBuf,
     run: Run,
     end: End,
+    /// What could not be written at the end.
+    lost: Option<anyhow::Error>,
 }
 
 /// Trains.
@@ -105,45 +108,49 @@ pub fn run(arguments: Arguments) -> Result<()> {
     }
     ranks.run(
         |group| work(group, &settings, arguments.keeping.run.as_deref()),
-        |outcome| show(&outcome, arguments.json.as_deref()),
+        |outcome| show(outcome, arguments.json.as_deref()),
     )
 }
 
 /// What one worker does.
 fn work(mut group: SharedGroup, settings: &Settings, folder: Option<&Path>) -> Result<Outcome> {
-    let rank = group.rank();
-    let folder = folder::agree(&mut group, folder, settings)?;
-    let mut about = Run::default();
-    let mut recorder = if rank == 0 {
-        Recorder::Speaking(metrics(&folder, settings, group.size())?, Progress::new())
-    } else {
-        Recorder::Logging(logging::Log::create(&folder.join(format!("worker-{rank}.log")), rank, settings)?)
-    };
-    let end = trainer::train(group, settings, &mut |event| {
-        if let Event::Run(run) = event {
-            about = (**run).clone();
+    let (rank, workers) = (group.rank(), group.size());
+    let prepared = folder::agree(&mut group, folder, settings).and_then(|folder| {
+        let recorder = Recorder::new(&folder, rank, settings, workers)?;
+        Ok((folder, recorder))
+    });
+    let (folder, mut recorder) = prepared.inspect_err(|error| group.abandon(&format!("{error:#}")))?;
+    let (mut about, mut figures) = (Run::default(), None);
+    let trained = trainer::train(group, settings, &mut |event| {
+        match event {
+            Event::Run(run) => about = (**run).clone(),
+            Event::End(end) => figures = Some((**end).clone()),
+            _ => {}
         }
         recorder.record(event)
     });
-    recorder.end(end.as_ref().err())?;
-    let end = match end {
-        Ok(end) => end,
-        Err(error) => {
+    recorder.end(trained.as_ref().err());
+    let (end, lost) = match (trained, figures) {
+        (Ok(end), _) => (end, None),
+        // The training has come to its end all the same.
+        (Err(error @ thinwire_train::Error::NotSaved { .. }), Some(end)) if rank == 0 => {
+            (end, Some(error.into()))
+        }
+        (Err(error), _) => {
             let quiet = rank != 0 && settings.group != "local" && !is_loss_of_worker_0(&error);
             return if quiet { Err(logging::Logged.into()) } else { Err(error.into()) };
         }
     };
-    if rank == 0 {
-        let json = serde_json::to_string_pretty(&serde_json::json!({ "run": about, "end": end }))?;
-        files::write(&folder.join("summary.json"), |out| Ok(out.write_all(json.as_bytes())?))?;
-        let recorded = Recorded::read(&folder)?;
-        report::write(
-            &folder.join("report.html"),
-            &[recorded],
-            &format!("{} on {}", about.model, about.data),
-        )?;
-    }
-    Ok(Outcome { folder, run: about, end })
+    let written = if rank == 0 { write_results(&folder, &about, &end) } else { Ok(()) };
+    Ok(Outcome { folder, run: about, end, lost: lost.or(written.err()) })
+}
+
+/// What is made from a run at its end: `summary.json` and `report.html`.
+fn write_results(folder: &Path, about: &Run, end: &End) -> Result<()> {
+    let json = serde_json::to_string_pretty(&serde_json::json!({ "run": about, "end": end }))?;
+    files::write(&folder.join("summary.json"), |out| Ok(out.write_all(json.as_bytes())?))?;
+    let title = format!("{} on {}", about.model, about.data);
+    Ok(report::write(&folder.join("report.html"), &[Recorded::read(folder)?], &title)?)
 }
 
 /// Whether nobody is left who would tell the user.
@@ -152,55 +159,19 @@ fn is_loss_of_worker_0(error: &thinwire_train::Error) -> bool {
     matches!(error, thinwire_train::Error::Engine(PeerLost { rank: 0, .. } | PeerSilent { rank: 0, .. }))
 }
 
-/// The file of the events: a new one, or that of the run that is resumed, if it was recorded in the same folder.
-fn metrics(folder: &Path, settings: &Settings, workers: usize) -> Result<EventWriter> {
-    let file = folder.join("metrics.jsonl");
-    let (kind, seed) = (settings.kind(workers), settings.seed);
-    let is_same = |recorded: Recorded| recorded.run.settings == kind && recorded.run.seed == seed;
-    let goes_on = settings.resume.is_some() && Recorded::read(&file).is_ok_and(is_same);
-    Ok(if goes_on { EventWriter::append(&file)? } else { EventWriter::create(&file)? })
-}
-
-/// Where events go: worker 0 shows and keeps them all, the others log what matters.
-enum Recorder {
-    Speaking(EventWriter, Progress),
-    Logging(logging::Log),
-}
-
-impl Recorder {
-    fn record(&mut self, event: &Event) -> thinwire_train::Result<()> {
-        match self {
-            Recorder::Speaking(writer, progress) => {
-                progress.show(event);
-                writer.write(event)
-            }
-            Recorder::Logging(log) => log.write(event),
-        }
-    }
-
-    /// The training is over, or has failed.
-    fn end(&mut self, error: Option<&thinwire_train::Error>) -> thinwire_train::Result<()> {
-        match (self, error) {
-            (Recorder::Speaking(_, progress), _) => {
-                progress.end();
-                Ok(())
-            }
-            (Recorder::Logging(log), Some(error)) => log.line(&format!("error: {error}")),
-            (Recorder::Logging(_), None) => Ok(()),
-        }
-    }
-}
-
-fn show(outcome: &Outcome, json: Option<&Path>) -> Result<()> {
-    let Outcome { folder, run, end } = outcome;
+/// Shows what came out, and only then what could not be kept of it.
+fn show(outcome: Outcome, json: Option<&Path>) -> Result<()> {
+    let Outcome { folder, run, end, mut lost } = outcome;
     let figures = serde_json::json!({ "folder": folder, "run": run, "end": end });
     match json {
-        Some(path) if path == Path::new("-") => return output::print_json(&figures),
+        Some(path) if path == Path::new("-") => output::print_json(&figures)?,
         Some(path) => {
             let text = serde_json::to_string_pretty(&figures)? + "\n";
-            files::write(path, |out| Ok(out.write_all(text.as_bytes())?)).context("--json")?;
+            let written = files::write(path, |out| Ok(out.write_all(text.as_bytes())?)).context("--json");
+            output::print(&summary::text(&folder, &run, &end))?;
+            lost = lost.or(written.err());
         }
-        None => {}
+        None => output::print(&summary::text(&folder, &run, &end))?,
     }
-    output::print(&summary::text(folder, run, end))
+    lost.map_or(Ok(()), Err)
 }

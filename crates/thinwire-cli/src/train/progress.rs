@@ -71,9 +71,14 @@ impl Progress {
             Event::Decision(decision) if decision.changes => {
                 self.bar.suspend(|| output::note(&format!("step {}: {decision}", decision.step)));
             }
-            Event::Note { text, .. } => self.bar.suspend(|| output::note(text)),
+            Event::Note { text, .. } => self.note(text),
             _ => {}
         }
+    }
+
+    /// Says something beside the bar.
+    pub fn note(&self, text: &str) {
+        self.bar.suspend(|| output::note(text));
     }
 
     /// Takes the bar away.

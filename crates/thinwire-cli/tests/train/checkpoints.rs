@@ -58,6 +58,79 @@ fn other_settings_and_damaged_files_are_refused_once() {
     assert_eq!(folder.files(), ["c", "r"]);
 }
 
+/// The steps of a record, as their numbers.
+fn steps(folder: &Folder, run: &str) -> Vec<u64> {
+    let recorded = thinwire_train::report::Recorded::read(&folder.path(run)).unwrap();
+    recorded.steps.iter().map(|step| step.step).collect()
+}
+
+#[test]
+fn a_run_made_longer_keeps_its_record() {
+    let folder = Folder::new();
+    let words = "--model mlp:hidden=16 -n 2 --batch 32 --probes 0 --run r --save c";
+    folder.text(&format!("train {words} --epochs 1"));
+    let first = folder.read("r/metrics.jsonl");
+    folder.text(&format!("train {words} --epochs 2 --resume c --evaluate-every 0.5"));
+    assert!(folder.read("r/metrics.jsonl").starts_with(&first), "what was recorded is still there");
+    assert_eq!(steps(&folder, "r"), (0..46).collect::<Vec<u64>>());
+    assert_eq!(folder.json("report r")["methods"][0]["runs"], 1);
+    // The logs of the other workers go on too.
+    let log = String::from_utf8(folder.read("r/worker-1.log")).unwrap();
+    assert_eq!(log.matches("worker 1, process ").count(), 2, "{log}");
+}
+
+#[test]
+fn a_damaged_line_costs_that_line_alone() {
+    let folder = Folder::new();
+    let words =
+        "--model mlp:hidden=16 -n 2 --batch 32 --epochs 1 --probes 0 --run r --save c --save-every 0.5";
+    folder.text(&format!("train {words}"));
+    folder.write("c/latest", "step-000012\n");
+    let mut lines: Vec<Vec<u8>> =
+        folder.read("r/metrics.jsonl").split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+    // The event of step 5, and of one that is done again.
+    lines[6][10] ^= 1;
+    lines[20].truncate(9);
+    let damaged = lines.join(&b'\n');
+    folder.write("r/metrics.jsonl", &damaged);
+    folder.text(&format!("train {words} --resume c"));
+    assert!(folder.read("r/metrics.jsonl").starts_with(&damaged), "what was recorded is still there");
+    let expected: Vec<u64> = (0..23).filter(|step| *step != 5).collect();
+    assert_eq!(steps(&folder, "r"), expected);
+    let output = folder.run("report r");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        output.status.success() && errors.contains("2 lines can't be read, the first of them line 7"),
+        "{errors}"
+    );
+    // Without its first line nobody knows what run it was: it is kept beside.
+    folder.write("r/metrics.jsonl", &damaged[30..]);
+    folder.write("c/latest", "step-000012\n");
+    let output = folder.run(&format!("train {words} --resume c"));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{errors}");
+    assert!(errors.contains("an earlier record is kept as r/metrics-1.jsonl"), "{errors}");
+    assert_eq!(folder.read("r/metrics-1.jsonl"), damaged[30..]);
+    assert_eq!(steps(&folder, "r"), (12..23).collect::<Vec<u64>>());
+}
+
+#[test]
+fn the_record_of_another_run_is_kept_beside() {
+    let folder = Folder::new();
+    folder.text(&format!("train {TINY} --run r --save c"));
+    folder.text(&format!("train {TINY} --seed 2 --run s --save d"));
+    let first = folder.read("r/metrics.jsonl");
+    folder.text(&format!("train {TINY} --seed 2 --run r --resume d"));
+    assert_eq!(folder.read("r/metrics-1.jsonl"), first);
+    // One that was interrupted is begun anew: what it had recorded is kept as well.
+    let interrupted = first[..first.len() - 30].to_vec();
+    folder.write("r/metrics.jsonl", &interrupted);
+    folder.text(&format!("train {TINY} --run r"));
+    assert_eq!((folder.read("r/metrics-1.jsonl"), folder.read("r/metrics-2.jsonl")), (first, interrupted));
+    assert_eq!(names(&folder.path("r")).iter().filter(|name| name.starts_with("metrics")).count(), 3);
+    assert_eq!(folder.json("report r")["methods"][0]["runs"], 1);
+}
+
 /// Looks into `/proc`.
 #[cfg(target_os = "linux")]
 mod killed {

@@ -4,6 +4,8 @@ mod checkpoints;
 #[path = "../common/mod.rs"]
 mod common;
 mod comparison;
+#[cfg(target_os = "linux")]
+mod full_disk;
 mod mistakes;
 mod reports;
 mod run;

@@ -48,9 +48,16 @@ fn what_is_missing_or_damaged_is_named() {
     let mut lines: Vec<&str> = text.lines().collect();
     lines[6] = "{\"event\":\"step\",\"step\":\"five\"}";
     folder.write("r/metrics.jsonl", lines.join("\n") + "\n");
-    let errors = folder.error("report r");
-    assert!(errors.contains("r/metrics.jsonl: line 7: "), "{errors}");
-    assert!(!folder.path("r/report.html").exists());
+    let output = folder.run("report r");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        output.status.success() && errors.contains("r/metrics.jsonl: line 7 can't be read: "),
+        "{errors}"
+    );
+    assert!(folder.path("r/report.html").exists());
+    // Without the first line nobody can tell what run it was.
+    folder.write("r/metrics.jsonl", &text[10..]);
+    assert!(folder.error("report r").contains("no run has begun; line 1 can't be read: "));
 
     // Half a line at the end is what a run leaves that is killed: it is read up to there.
     folder.write("r/metrics.jsonl", &text[..text.len() - 20]);

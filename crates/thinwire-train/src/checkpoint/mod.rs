@@ -9,9 +9,10 @@
 //! DIR/step-000123/checkpoint.json        settings, position, layers, and length and CRC-32 of every file
 //! ```
 //!
-//! Every file is written under another name, brought to the disk and renamed; `checkpoint.json` is the last of its
-//! folder, and a folder without it is not a checkpoint. So a run that is stopped at any moment leaves the checkpoint
-//! before it, and `latest` with it.
+//! All files are written into `step-000123.partial`, each brought to the disk, `checkpoint.json` last; then the folder is
+//! renamed, and `latest` replaced. A folder without `checkpoint.json` is not a checkpoint. So a run that is stopped at
+//! any moment, and a disk that is full at any write, leaves the checkpoint before it, and `latest` with it. What is left
+//! of a `.partial` folder is removed when a write fails, and when a run starts to save into `DIR`.
 //!
 //! All workers write into the same `DIR`, and all files are read back from it. Over several machines it must be a
 //! shared folder; or else the files of all machines must be copied into one folder before a run is resumed, and what
@@ -29,7 +30,7 @@ use crate::{Error, Result};
 
 pub use manifest::{FileRecord, Layer, Position};
 pub use read::{Checkpoint, read};
-pub use write::{KEEP, Part, Shared, Writer};
+pub use write::{KEEP, Part, Shared, Writer, Written};
 
 /// A running statistic of a model: not trained but measured, by each worker on its own samples.
 #[derive(Debug, Clone, Default, PartialEq)]

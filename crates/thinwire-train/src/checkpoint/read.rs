@@ -69,12 +69,17 @@ pub fn read(dir: &Path) -> Result<Checkpoint> {
 }
 
 /// The folder of the checkpoint that `dir` is or names.
-fn find(dir: &Path) -> Result<PathBuf> {
+pub(super) fn find(dir: &Path) -> Result<PathBuf> {
     if dir.join(MANIFEST).is_file() {
         return Ok(dir.to_owned());
     }
     let path = &dir.join(LATEST);
     if !path.is_file() {
+        // Stopped between its first checkpoint and the name of it.
+        if let Some((_, newest)) = complete(dir).ok().and_then(|mut all| all.pop()) {
+            tracing::warn!("there is no {}; going on from {}", path.display(), newest.display());
+            return Ok(newest);
+        }
         let expected = format!("{MANIFEST} or {LATEST}: a checkpoint, or a folder of checkpoints");
         return Err(bad(dir, "the folder", "neither", expected));
     }

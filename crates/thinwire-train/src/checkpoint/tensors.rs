@@ -1,11 +1,10 @@
 //! Files of named tensors of 32-bit floats, written whole or not at all.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::io::Write;
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
+use thinwire::files::{self, Access};
 
 use super::manifest::FileRecord;
 use super::{bad, elements};
@@ -25,30 +24,9 @@ pub(super) struct Owned {
     pub values: Vec<f32>,
 }
 
-/// Writes `bytes` beside `path`, brings them to the disk, and renames: the file is whole or not there.
+/// Writes a file: it is whole or not there.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(format!(".{}.tmp", std::process::id()));
-    let temporary = Path::new(&temporary);
-    let written = File::create(temporary).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        std::fs::rename(temporary, path)
-    });
-    written.map_err(|error| {
-        // The error of the write is the one to report, whatever comes of tidying up.
-        let _ = std::fs::remove_file(temporary);
-        Error::io("write", path, &error)
-    })
-}
-
-/// Brings the names of a folder's files to the disk, where the system can.
-pub(super) fn sync_folder(folder: &Path) -> Result<()> {
-    if cfg!(unix) {
-        let synced = File::open(folder).and_then(|folder| folder.sync_all());
-        synced.map_err(|error| Error::io("write", folder, &error))?;
-    }
-    Ok(())
+    files::replace(path, Access::Default, bytes).map_err(|error| Error::io("write", path, &error))
 }
 
 /// Refuses values that a reader would refuse.

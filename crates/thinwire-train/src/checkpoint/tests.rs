@@ -87,7 +87,7 @@ impl Run {
         let of = |rank: usize| {
             let statistics = if rank == 1 { statistics(rank) } else { vec![] };
             let part = self.writer().worker(step, rank, &state(rank, step), &statistics).unwrap();
-            Part::from_bytes(&part.to_bytes()).unwrap()
+            Part::from_message(&Part::to_message(&Ok(part))).unwrap().unwrap()
         };
         (0..WORKERS).rev().map(of).collect()
     }
@@ -213,9 +213,10 @@ fn a_crash_while_writing_leaves_the_checkpoint_before() {
     // Stopped after the workers' files, in the middle of one, and before `latest`.
     let parts = run.parts(20);
     assert_eq!(read(run.path()).unwrap().folder(), first);
-    let second = run.path().join("step-000020");
-    assert!(failure(&second, "an unfinished checkpoint").contains("checkpoint.json or latest"));
-    std::fs::write(second.join("shared.safetensors.4711.tmp"), b"half").unwrap();
+    let (partial, second) = (run.path().join("step-000020.partial"), run.path().join("step-000020"));
+    assert!(failure(&partial, "an unfinished checkpoint").contains("checkpoint.json or latest"));
+    std::fs::write(partial.join("shared.safetensors.4711.tmp"), b"half").unwrap();
+    std::fs::write(partial.join(".thinwire-4f6K1a.tmp"), b"half").unwrap();
     assert_eq!(read(run.path()).unwrap().folder(), first);
     run.writer().finish(&run.shared(20), &parts).unwrap();
     std::fs::write(run.path().join(LATEST), "step-000010\n").unwrap();
@@ -225,10 +226,63 @@ fn a_crash_while_writing_leaves_the_checkpoint_before() {
     run.write(20);
     assert_eq!(read(run.path()).unwrap().position().step, 20);
     run.writer().worker(20, 0, &state(0, 20), &[]).unwrap();
+    assert_eq!(read(run.path()).unwrap().position().step, 20);
+    // Incomplete, as the folders of earlier versions were.
+    std::fs::remove_file(second.join(MANIFEST)).unwrap();
     assert_eq!(read(run.path()).unwrap().position().step, 10);
+    // Stopped before the first `latest`.
+    std::fs::remove_file(run.path().join(LATEST)).unwrap();
+    assert_eq!(read(run.path()).unwrap().position().step, 10);
+    std::fs::write(run.path().join(LATEST), "step-000020\n").unwrap();
     // Nothing older is left.
     std::fs::remove_file(first.join(MANIFEST)).unwrap();
     assert!(failure(run.path(), "nothing complete").contains("step-000020"));
+}
+
+#[test]
+fn what_a_stopped_run_left_is_cleaned_up_at_the_next_start() {
+    let run = run();
+    run.write(10);
+    run.parts(20);
+    let at = |name: &str| run.path().join(name);
+    std::fs::write(at("step-000020.partial/.thinwire-aB3dE6.tmp"), "half").unwrap();
+    std::fs::write(at(".thinwire-aB3dE6.tmp"), "half").unwrap();
+    // Not ours, and one with something that is not ours.
+    std::fs::create_dir(at("notes.partial")).unwrap();
+    run.parts(30);
+    std::fs::write(at("step-000030.partial/note.txt"), "?").unwrap();
+    // Stopped when it was whole and had not yet its name: over a new one, and over one with a foreign file.
+    let rewritten = run.write(40);
+    run.write(50);
+    std::fs::write(at("step-000050/note.txt"), "the good one").unwrap();
+    for step in ["step-000040", "step-000050"] {
+        std::fs::rename(at(step), at(&format!("{step}.partial"))).unwrap();
+    }
+    std::fs::create_dir(at("step-000050")).unwrap();
+    std::fs::rename(at("step-000050.partial/note.txt"), at("step-000050/note.txt")).unwrap();
+    assert!(!rewritten.exists());
+    // Worker 1 leaves to worker 0 what is whole.
+    run.writer().start(1).unwrap();
+    assert!(!rewritten.exists() && at("step-000040.partial").exists());
+    run.writer().start(0).unwrap();
+    let left = ["latest", "notes.partial", "step-000030.partial", "step-000040", "step-000050"];
+    assert_eq!(run.names(), left);
+    assert_eq!(std::fs::read_dir(at("step-000030.partial")).unwrap().count(), 1);
+    assert_eq!(std::fs::read(at("step-000050/note.txt")).unwrap(), b"the good one");
+    for step in ["step-000040", "step-000050"] {
+        read_all(&at(step)).unwrap();
+    }
+    assert_eq!(read(run.path()).unwrap().position().step, 50);
+}
+
+#[test]
+fn a_folder_that_can_not_be_written_is_told_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    assert!(Writer::new(file.join("c"), KEEP).unwrap_err().to_string().contains("can't create"));
+    let error = Writer::new("/proc/self", KEEP).unwrap().start(0).unwrap_err().to_string();
+    assert!(error.starts_with("can't write to /proc/self: "), "{error}");
 }
 
 #[test]
@@ -249,8 +303,15 @@ fn only_complete_checkpoints_of_the_same_run_are_deleted() {
     run.write(5);
     run.settings.remove("seed");
     run.write(6);
-    let kept =
-        ["latest", "step-000002", "step-000003", "step-000004", "step-000005", "step-000006", "step-4"];
+    let kept = [
+        "latest",
+        "step-000002",
+        "step-000003.partial",
+        "step-000004",
+        "step-000005",
+        "step-000006",
+        "step-4",
+    ];
     assert_eq!(run.names(), kept);
     run.write(7);
     let left: Vec<_> = std::fs::read_dir(run.path().join("step-000002"))
@@ -289,7 +350,9 @@ fn what_can_not_be_read_back_is_not_written() {
     let finish = |run: &Run, parts: &[Part]| writer.finish(&run.shared(2), parts).unwrap_err().to_string();
     assert!(finish(&run, &parts[..1]).contains("parts of workers [1]"));
     assert!(finish(&run, &[]).contains("parts of workers []"));
-    assert!(Part::from_bytes(b"?").is_err());
+    assert!(Part::from_message(b"?").is_err());
+    let failed = Written::Err("no room".into());
+    assert_eq!(Part::from_message(&Part::to_message(&failed)).unwrap(), failed);
     run.weights[1][2] = f32::NAN;
     assert!(finish(&run, &parts).contains("weight/conv.scale: NaN at element 2"));
     run.weights[1] = vec![0.0; 4];

@@ -5,13 +5,17 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use thinwire::files::{self, Access, Staged};
 use thinwire::memory::State;
 
 use super::manifest::{FileRecord, Layer, Manifest, OptimizerRecord, Position};
 use super::tensors::{self, View};
-use super::{Content, LATEST, MANIFEST, Statistic, bad, complete, elements, folder_name, read};
+use super::{Content, LATEST, MANIFEST, Statistic, bad, complete, elements, folder_name, read, step_of};
 use crate::optimizer::Optimizer;
 use crate::{Error, Result};
+
+/// What the name of a folder ends with that is being written.
+const PARTIAL: &str = ".partial";
 
 /// How many checkpoints are kept unless told otherwise.
 pub const KEEP: usize = 2;
@@ -19,7 +23,9 @@ pub const KEEP: usize = 2;
 /// Writes the checkpoints of a run.
 ///
 /// Every worker calls [`worker`](Writer::worker); their [`Part`]s are gathered by worker 0, which calls
-/// [`finish`](Writer::finish). The gathering is also the barrier that is needed between the two.
+/// [`finish`](Writer::finish). The gathering is also the barrier that is needed between the two. Until then all files
+/// are in a folder with a temporary name. When worker 0 has finished, the others call [`publish`](Writer::publish); when
+/// anybody has failed, all call [`discard`](Writer::discard).
 #[derive(Debug, Clone)]
 pub struct Writer {
     dir: PathBuf,
@@ -35,14 +41,17 @@ pub struct Part {
     pub files: Vec<FileRecord>,
 }
 
+/// A part, or why it could not be written.
+pub type Written = std::result::Result<Part, String>;
+
 impl Part {
-    /// As a message to worker 0.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("numbers and text can always be written as JSON")
+    /// As a message to the other workers.
+    pub fn to_message(written: &Written) -> Vec<u8> {
+        serde_json::to_vec(written).expect("numbers and text can always be written as JSON")
     }
 
     /// From such a message; an error says what is wrong with it.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Part> {
+    pub fn from_message(bytes: &[u8]) -> Result<Written> {
         serde_json::from_slice(bytes).map_err(|error| Error::BadSetting {
             name: "part of a checkpoint".into(),
             found: error.to_string(),
@@ -84,15 +93,51 @@ impl Writer {
         Ok(Writer { dir, keep })
     }
 
+    /// To be called when a run starts, by every worker and before any of them writes: fails if nothing can be written,
+    /// and removes what runs that were stopped while writing have left.
+    pub fn start(&self, rank: usize) -> Result<()> {
+        files::check_writable(&self.dir).map_err(|error| Error::io("write to", &self.dir, &error))?;
+        for entry in std::fs::read_dir(&self.dir).map_err(|error| Error::io("read", &self.dir, &error))? {
+            let name = entry.map_err(|error| Error::io("read", &self.dir, &error))?.file_name();
+            let Some(name) = name.to_str() else { continue };
+            if let Some(step) = name.strip_suffix(PARTIAL).and_then(step_of) {
+                self.discard(step)?;
+                if rank == 0 && self.partial(step).join(MANIFEST).is_file() {
+                    self.publish(step)?;
+                }
+            } else if files::is_temporary(name) {
+                remove(&self.dir.join(name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where it writes.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The folder of the checkpoint from which a run would go on.
+    pub fn newest(&self) -> Option<PathBuf> {
+        read::find(&self.dir).ok()
+    }
+
+    fn folder(&self, step: u64) -> PathBuf {
+        self.dir.join(folder_name(step))
+    }
+
+    /// The folder of a checkpoint that is being written.
+    fn partial(&self, step: u64) -> PathBuf {
+        self.dir.join(folder_name(step) + PARTIAL)
+    }
+
     /// Writes one worker's part of the checkpoint for `step`, the step that comes next.
     ///
     /// # Errors
     /// [`Error::BadFile`] for values that are not finite: such a run can't go on.
     pub fn worker(&self, step: u64, rank: usize, state: &State, statistics: &[Statistic]) -> Result<Part> {
-        let folder = &self.dir.join(folder_name(step));
+        let folder = &self.partial(step);
         std::fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, &error))?;
-        // A folder whose files are being replaced, after a run went back, is no checkpoint until it is finished.
-        remove(&folder.join(MANIFEST))?;
 
         let name = Content::Worker(rank).file_name();
         let path = &folder.join(&name);
@@ -106,23 +151,20 @@ impl Writer {
 
         let name = Content::Statistics(rank).file_name();
         let path = &folder.join(&name);
-        if statistics.is_empty() {
-            remove(path)?;
-        } else {
+        if !statistics.is_empty() {
             write_statistics(path, statistics)?;
             files.push(tensors::record(path, name)?);
         }
-        tensors::sync_folder(folder)?;
         Ok(Part { rank, files })
     }
 
-    /// Completes the checkpoint for the step of `shared.position`: writes what is shared and the list of files, lets
-    /// `latest` name it, and deletes the oldest checkpoints of the same run. Gives its folder.
+    /// Completes the checkpoint for the step of `shared.position`: writes what is shared and the list of files, gives the
+    /// folder its name, lets `latest` name it, and deletes the oldest checkpoints of the same run. Gives its folder.
     ///
     /// Only worker 0 calls this, after all workers have written theirs; `parts` are theirs, in any order.
     pub fn finish(&self, shared: &Shared<'_>, parts: &[Part]) -> Result<PathBuf> {
         let step = shared.position.step;
-        let folder = self.dir.join(folder_name(step));
+        let folder = self.partial(step);
         let mut ranks: Vec<usize> = parts.iter().map(|part| part.rank).collect();
         ranks.sort_unstable();
         if !ranks.iter().copied().eq(0..parts.len()) || ranks.is_empty() {
@@ -149,17 +191,50 @@ impl Writer {
         let text = manifest
             .to_text()
             .map_err(|error| bad(&path, "the fields", error.to_string(), "what JSON can hold"))?;
-        // The names of the other files are on the disk before the one that makes them a checkpoint.
-        tensors::sync_folder(&folder)?;
+        // All that takes room comes before the checkpoint is one: from there on a full disk seldom gets in the way.
+        let latest = self.stage_latest(step)?;
         tensors::write_whole(&path, text.as_bytes())?;
-        tensors::sync_folder(&folder)?;
-        tensors::write_whole(&self.dir.join(LATEST), format!("{}\n", folder_name(step)).as_bytes())?;
-        tensors::sync_folder(&self.dir)?;
+        self.publish(step)?;
+        latest.commit().map_err(|error| Error::io("write", &self.dir.join(LATEST), &error))?;
         if let Err(error) = self.prune(step, &manifest) {
             // The checkpoint is there; that an old one could not be deleted is no reason to end the run.
             tracing::warn!("{error}");
         }
-        Ok(folder)
+        Ok(self.folder(step))
+    }
+
+    fn stage_latest(&self, step: u64) -> Result<Staged> {
+        let path = self.dir.join(LATEST);
+        let staged = Staged::new(&path, Access::Default, |out| writeln!(out, "{}", folder_name(step)));
+        staged.map(|(staged, ())| staged).map_err(|error| Error::io("write", &path, &error))
+    }
+
+    /// Gives the folder of a checkpoint its name. Does nothing if another worker on the same file system has done so:
+    /// that is told by the rename itself, because what is known of a folder on a network may be old.
+    pub fn publish(&self, step: u64) -> Result<()> {
+        let (partial, folder) = (&self.partial(step), &self.folder(step));
+        let full = |error: &std::io::Error| {
+            matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists)
+        };
+        let renamed = match std::fs::rename(partial, folder) {
+            // Of a run that has gone back: it is replaced.
+            Err(error) if full(&error) => delete(folder).map(|()| std::fs::rename(partial, folder))?,
+            renamed => renamed,
+        };
+        match renamed {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            // Files that are not ours stay in the old one.
+            Err(error) if full(&error) => move_files(partial, folder)?,
+            renamed => renamed.map_err(|error| Error::io("rename", partial, &error))?,
+        }
+        files::sync_folder(&self.dir).map_err(|error| Error::io("write", &self.dir, &error))
+    }
+
+    /// Removes what has been written of a checkpoint that can't be finished. One that is whole and lacks only its name
+    /// stays, and gets it at the next start.
+    pub fn discard(&self, step: u64) -> Result<()> {
+        let partial = self.partial(step);
+        if partial.join(MANIFEST).is_file() { Ok(()) } else { delete(&partial) }
     }
 
     /// Deletes the oldest complete checkpoints before `step` with the same settings, so that `keep` are left.
@@ -179,19 +254,39 @@ impl Writer {
 }
 
 /// Deletes a checkpoint: first what makes it one, so that half of one is never taken for a whole. Files that are not
-/// ours stay, and the folder with them.
+/// ours stay, and the folder with them. Other workers may be deleting it too.
 fn delete(folder: &Path) -> Result<()> {
     remove(&folder.join(MANIFEST))?;
-    let mut foreign = false;
-    for entry in std::fs::read_dir(folder).map_err(|error| Error::io("read", folder, &error))? {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(|error| Error::io("read", folder, &error))?,
+    };
+    for entry in entries {
         let entry = entry.map_err(|error| Error::io("read", folder, &error))?;
-        let name = entry.file_name();
-        if name.to_str().is_some_and(is_ours) { remove(&entry.path())? } else { foreign = true }
+        if entry.file_name().to_str().is_some_and(is_ours) {
+            remove(&entry.path())?;
+        }
     }
-    if foreign {
-        return Ok(());
+    match std::fs::remove_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => Ok(()),
+        removed => removed.map_err(|error| Error::io("delete", folder, &error)),
     }
-    std::fs::remove_dir(folder).map_err(|error| Error::io("delete", folder, &error))
+}
+
+/// Moves our files from one folder to another, the list of files last, and deletes the first.
+fn move_files(from: &Path, to: &Path) -> Result<()> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(from).map_err(|error| Error::io("read", from, &error))? {
+        names.push(entry.map_err(|error| Error::io("read", from, &error))?.file_name());
+    }
+    names.sort_by_key(|name| name == MANIFEST);
+    for name in names.iter().filter(|name| name.to_str().is_some_and(is_ours)) {
+        let old = from.join(name);
+        std::fs::rename(&old, to.join(name)).map_err(|error| Error::io("rename", &old, &error))?;
+    }
+    files::sync_folder(to).map_err(|error| Error::io("write", to, &error))?;
+    delete(from)
 }
 
 /// Whether a name is that of a checkpoint's file, or of one whose writing was cut short.
@@ -200,8 +295,9 @@ fn is_ours(name: &str) -> bool {
         let (name, process) = name.strip_suffix(".tmp")?.rsplit_once('.')?;
         process.parse::<u32>().is_ok().then_some(name)
     };
+    // Earlier versions gave temporary files the number of their process.
     let name = unfinished().unwrap_or(name);
-    name == MANIFEST || Content::of(name).is_some()
+    name == MANIFEST || Content::of(name).is_some() || files::is_temporary(name)
 }
 
 fn remove(path: &Path) -> Result<()> {

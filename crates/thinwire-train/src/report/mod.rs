@@ -38,6 +38,8 @@ mod wire;
 use std::fmt::Write;
 use std::path::Path;
 
+use thinwire::files::{self, Access};
+
 pub use axis::Axis;
 pub use chart::{Chart, Side};
 pub use number::Unit;
@@ -114,15 +116,7 @@ pub fn write_with_target(path: &Path, runs: &[Recorded], title: &str, target: Op
 }
 
 fn replace(path: &Path, text: &str) -> Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{}.part", std::process::id()));
-    let part = path.with_file_name(name);
-    let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path));
-    written.map_err(|error| {
-        // What is left of a failed attempt is of no use; that it can't be removed either changes nothing.
-        let _ = std::fs::remove_file(&part);
-        Error::io("write", path, &error)
-    })
+    files::replace(path, Access::Default, text.as_bytes()).map_err(|error| Error::io("write", path, &error))
 }
 
 /// What all runs have in common, in one line.

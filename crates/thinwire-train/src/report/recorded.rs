@@ -34,33 +34,44 @@ pub struct Recorded {
 
 impl Recorded {
     /// Reads a run. `path` is its folder, which holds `metrics.jsonl`, or that file itself. A run that was
-    /// interrupted is read as far as it came.
+    /// interrupted is read as far as it came; lines that can't be read are left out, with a warning.
     pub fn read(path: &Path) -> Result<Recorded> {
         let (file, folder) = if path.is_dir() {
             (path.join("metrics.jsonl"), path.to_path_buf())
         } else {
             (path.to_path_buf(), path.parent().map(Path::to_path_buf).unwrap_or_default())
         };
-        let events = event::read(&file)?;
+        let record = event::read_record(&file)?;
+        let damage = record.damage();
         // `.` has a name only once it is spelled out.
         let folder = folder.canonicalize().unwrap_or(folder);
         let label = folder.file_name().map(PathBuf::from).unwrap_or(folder);
-        Recorded::from_events(label.display().to_string(), events).ok_or_else(|| Error::BadFile {
+        let recorded = Recorded::from_events(label.display().to_string(), record.events);
+        let recorded = recorded.ok_or_else(|| Error::BadFile {
             path: file.display().to_string(),
-            place: "line 1".into(),
-            found: "no run has begun".into(),
-            expected: "the event \"run\" as the first line".into(),
-        })
+            place: "the lines".into(),
+            found: damage
+                .as_ref()
+                .map_or("no run has begun".into(), |damage| format!("no run has begun; {damage}")),
+            expected: "the event \"run\" before all others".into(),
+        })?;
+        if let Some(damage) = damage {
+            tracing::warn!("{}: {damage}; the rest is read", file.display());
+        }
+        Ok(recorded)
     }
 
-    /// Sorts the events; `None` if they do not begin with a run.
+    /// Sorts the events; `None` if no run begins in them. What comes before the first that does is counted to it: its own
+    /// beginning was lost.
     pub fn from_events(label: String, events: Vec<Event>) -> Option<Recorded> {
-        let mut events = events.into_iter();
-        let Some(Event::Run(run)) = events.next() else { return None };
-        let mut recorded = Recorded { label, run: *run, ..Recorded::default() };
+        let mut recorded = Recorded { label, ..Recorded::default() };
+        let mut begun = false;
         for event in events {
             match event {
-                Event::Run(run) => recorded.resume(*run),
+                Event::Run(run) => {
+                    recorded.resume(*run);
+                    begun = true;
+                }
                 Event::Step(step) => recorded.steps.push(step),
                 Event::Evaluation(evaluation) => recorded.evaluations.push(evaluation),
                 Event::Distribution(distribution) => recorded.distributions.push(distribution),
@@ -71,7 +82,7 @@ impl Recorded {
                 Event::End(end) => recorded.end = Some(*end),
             }
         }
-        Some(recorded)
+        begun.then_some(recorded)
     }
 
     /// A run that was resumed in the same file: what had been done after the checkpoint was done again.
@@ -145,6 +156,7 @@ mod tests {
     use crate::event::EventWriter;
 
     fn write(path: &Path, events: &[Event]) {
+        event::set_aside(path).unwrap();
         let mut writer = EventWriter::create(path).unwrap();
         events.iter().for_each(|event| writer.write(event).unwrap());
     }

@@ -5,6 +5,7 @@ mod evaluate;
 mod explore;
 mod probe;
 mod resume;
+mod saving;
 mod settings;
 mod snapshot;
 mod tally;
@@ -25,13 +26,19 @@ use crate::event::{End, Evaluation, Event, Run};
 use crate::{Error, Result, checkpoint, data, model, optimizer};
 use evaluate::{evaluate, measure_of};
 use probe::Probe;
+use saving::Saving;
 use worker::Worker;
 
 /// After so many skipped steps in a row a training is given up.
 const MOST_SKIPPED: u64 = 20;
 
 /// Trains as one of the workers of `group`, and gives the figures of the run as this worker saw them. `observe` is
-/// told what happens, as it happens; what the gradients look like is told on worker 0 only.
+/// told what happens, as it happens; what the gradients look like is told on worker 0 only. An error of `observe` ends the
+/// training.
+///
+/// # Errors
+/// [`Error::NotSaved`] on all workers, after the event [`End`](Event::End), if the last checkpoint could not be written;
+/// one that can't be written before is a [`Note`](Event::Note), and the training goes on.
 ///
 /// ```
 /// use thinwire::group::{Local, SharedGroup};
@@ -60,8 +67,10 @@ pub fn train(
     })?;
     let mut tell_others = group.clone();
     let outcome = pool.install(|| run(group, settings, observe));
-    if let Err(error) = &outcome {
-        tell_others.abandon(&error.to_string());
+    match &outcome {
+        // Known to all workers, of whom some may still be in the last collective.
+        Ok(_) | Err(Error::NotSaved { .. }) => {}
+        Err(error) => tell_others.abandon(&error.to_string()),
     }
     outcome
 }
@@ -105,10 +114,7 @@ fn run(
     observe: &mut (dyn FnMut(&Event) -> Result<()> + Send),
 ) -> Result<End> {
     let begun = Instant::now();
-    if let Some(dir) = &settings.save {
-        // A folder that can't be made is told now and not after the first part of the training.
-        checkpoint::Writer::new(dir.clone(), checkpoint::KEEP)?;
-    }
+    let mut saving = Saving::start(settings, group.rank())?;
     let mut worker = Worker::new(settings, group)?;
     let mut speak = |event: Event| observe(&event);
     let per_epoch = worker.epochs.steps_per_epoch();
@@ -158,8 +164,11 @@ fn run(
             speak(Event::Evaluation(evaluation))?;
             last = Some(evaluation);
         }
-        if settings.save.is_some() && is_due(done, steps, settings.save_every, per_epoch) {
-            resume::save(&mut worker, done, &tally)?;
+        if let Some(saving) = &mut saving
+            && is_due(done, steps, settings.save_every, per_epoch)
+            && let Some(text) = saving.save(&mut worker, done, &tally)?
+        {
+            speak(Event::Note { step: done, text })?;
         }
     }
     let last = match last {
@@ -183,6 +192,7 @@ fn run(
         weights,
     );
     speak(Event::End(Box::new(end.clone())))?;
+    saving.map_or(Ok(()), Saving::end)?;
     Ok(end)
 }
 

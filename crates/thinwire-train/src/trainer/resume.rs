@@ -1,15 +1,11 @@
-//! Going on from a checkpoint, and writing one.
+//! Going on from a checkpoint.
 
 use thinwire::group::{Algorithm, Gathered, Group};
 
-use super::sum_over_workers;
 use super::tally::Tally;
 use super::worker::Worker;
-use crate::checkpoint::{self, KEEP, Part, Position, Shared, Statistic, Writer};
+use crate::checkpoint::{self, Position, Statistic};
 use crate::{Error, Result};
-
-/// Longest message of a worker about its files.
-const LONGEST_PART: usize = 65_536;
 
 /// Puts the worker where the checkpoint of the settings says, if there is one: what was added up until then, and the
 /// step that comes next.
@@ -70,29 +66,6 @@ pub(super) fn write_statistics(worker: &mut Worker<'_>, saved: &[Statistic], pat
         if !flat.is_empty() {
             segment.write_statistics(&flat);
         }
-    }
-    Ok(())
-}
-
-/// Writes a checkpoint; all workers together.
-pub(super) fn save(worker: &mut Worker<'_>, step: u64, tally: &Tally) -> Result<()> {
-    let Some(dir) = &worker.settings.save else { return Ok(()) };
-    let writer = Writer::new(dir.clone(), KEEP)?;
-    let sent = sum_over_workers(worker, tally.sent())?;
-    let state = worker.synchronizer.save()?;
-    let part = writer.worker(step, worker.rank, &state, &read_statistics(worker))?;
-    let mut gathered = Gathered::default();
-    worker.group.all_gather(&part.to_bytes(), LONGEST_PART, Algorithm::Tree, &mut gathered)?;
-    if worker.rank == 0 {
-        let parts = gathered.iter().map(Part::from_bytes).collect::<Result<Vec<Part>>>()?;
-        let shared = Shared {
-            settings: &worker.settings.identity(worker.workers),
-            position: Position { step, tally: tally.with_others(sent) },
-            buckets: worker.buckets.layers(),
-            weights: &worker.weights,
-            optimizer: worker.optimizer.as_ref(),
-        };
-        writer.finish(&shared, &parts)?;
     }
     Ok(())
 }

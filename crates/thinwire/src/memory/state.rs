@@ -2,13 +2,17 @@
 //!
 //! Tensors are called `residual/NAME` and `momentum/NAME`. What selectors remember is in the file's metadata,
 //! as the bits of each number, so that nothing is rounded on the way.
+//!
+//! The metadata also holds a CRC-32 of the whole file, computed with its own eight digits as zeros. So every change of
+//! a byte is found, padding and names included. Files of the first format have none and are still read.
 
-use std::collections::BTreeMap;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
 
+use crate::files::{self, Access};
 use crate::{Error, Result};
 
 /// What compressors keep from step to step, of any number of buckets.
@@ -43,26 +47,21 @@ pub struct State {
     pub ranks: u64,
 }
 
-const FORMAT: &str = "thinwire-state-1";
+const FORMAT: &str = "thinwire-state-2";
+/// Without a checksum.
+const FIRST_FORMAT: &str = "thinwire-state-1";
+
+/// What stands before the checksum in the header. It can't be part of a name or a value: a quotation mark there has a
+/// backslash before it.
+const CHECKSUM_KEY: &[u8] = b"\"crc32\":\"";
+const NO_CHECKSUM: &str = "00000000";
 
 impl State {
     /// Writes the state to a temporary file beside `path` and renames it: the file is whole or not there.
     pub fn write(&self, path: &Path) -> Result<()> {
         let failed = |action, reason: String| Error::Io { action, path: path.display().to_string(), reason };
         let bytes = self.to_bytes().map_err(|reason| failed("make", reason))?;
-        let mut temporary = path.as_os_str().to_owned();
-        temporary.push(format!(".{}.tmp", std::process::id()));
-        let temporary = Path::new(&temporary);
-        let written = std::fs::File::create(temporary).and_then(|mut file| {
-            std::io::Write::write_all(&mut file, &bytes)?;
-            file.sync_all()?;
-            std::fs::rename(temporary, path)
-        });
-        written.map_err(|error| {
-            // The error of the write is the one to report, whatever comes of tidying up.
-            let _ = std::fs::remove_file(temporary);
-            failed("write", error.to_string())
-        })
+        files::replace(path, Access::Default, &bytes).map_err(|error| failed("write", error.to_string()))
     }
 
     /// Takes the layers and units of another bucket in.
@@ -108,6 +107,7 @@ impl State {
             .collect();
         let metadata = HashMap::from([
             ("format".to_owned(), FORMAT.to_owned()),
+            ("crc32".to_owned(), NO_CHECKSUM.to_owned()),
             ("method".to_owned(), self.method.clone()),
             ("selectors".to_owned(), serde_json::to_string(&bits).map_err(|e| e.to_string())?),
             ("step".to_owned(), self.step.to_string()),
@@ -115,7 +115,11 @@ impl State {
             ("rank".to_owned(), self.rank.to_string()),
             ("ranks".to_owned(), self.ranks.to_string()),
         ]);
-        serialize(views, Some(metadata)).map_err(|e| e.to_string())
+        let mut bytes = serialize(views, Some(metadata)).map_err(|e| e.to_string())?;
+        let digits = format!("{:08x}", crc32fast::hash(&bytes));
+        let place = checksum_place(&bytes).ok_or("the header has no place for the checksum")?;
+        bytes[place].copy_from_slice(digits.as_bytes());
+        Ok(bytes)
     }
 
     fn from_bytes(bytes: &[u8], path: &str) -> Result<State> {
@@ -129,8 +133,23 @@ impl State {
             .map_err(|error| bad("the header", error.to_string(), "a safetensors file"))?;
         let metadata = header.metadata().clone().unwrap_or_default();
         let field = |name: &str| metadata.get(name).cloned().unwrap_or_default();
-        if field("format") != FORMAT {
-            return Err(bad("metadata format", format!("{:?}", field("format")), FORMAT));
+        match (field("format").as_str(), metadata.get("crc32")) {
+            (FIRST_FORMAT, None) => {}
+            (FORMAT, Some(noted)) => {
+                let computed = checksum(bytes)
+                    .ok_or_else(|| bad("metadata crc32", format!("{noted:?}"), "eight digits"))?;
+                if computed != *noted {
+                    return Err(bad("CRC-32", computed, &format!("{noted} as noted in the file")));
+                }
+            }
+            (FORMAT | FIRST_FORMAT, _) => {
+                return Err(bad(
+                    "metadata crc32",
+                    format!("{:?}", field("crc32")),
+                    "the checksum of its format",
+                ));
+            }
+            (other, _) => return Err(bad("metadata format", format!("{other:?}"), FORMAT)),
         }
         let bits: BTreeMap<String, BTreeMap<String, u64>> = serde_json::from_str(&field("selectors"))
             .map_err(|error| bad("metadata selectors", error.to_string(), "numbers by unit and name"))?;
@@ -175,6 +194,26 @@ impl State {
         }
         Ok(state)
     }
+}
+
+/// Where the digits of the checksum are in a file.
+fn checksum_place(bytes: &[u8]) -> Option<Range<usize>> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    let header = rest.get(..usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+    let key = header.windows(CHECKSUM_KEY.len()).position(|part| part == CHECKSUM_KEY)?;
+    let first = length.len() + key + CHECKSUM_KEY.len();
+    let end = first + NO_CHECKSUM.len();
+    (bytes.get(end) == Some(&b'"')).then_some(first..end)
+}
+
+/// The checksum of a file, as text; `None` without a place for it.
+fn checksum(bytes: &[u8]) -> Option<String> {
+    let place = checksum_place(bytes)?;
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&bytes[..place.start]);
+    hasher.update(NO_CHECKSUM.as_bytes());
+    hasher.update(&bytes[place.end..]);
+    Some(format!("{:08x}", hasher.finalize()))
 }
 
 #[cfg(test)]
@@ -227,5 +266,77 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let error = sample().write(&folder.path().join("no/such/state")).unwrap_err();
         assert!(matches!(error, Error::Io { action: "write", .. }), "{error}");
+    }
+
+    /// What is read from `bytes`, or the error's text.
+    fn read(bytes: &[u8]) -> std::result::Result<State, String> {
+        State::from_bytes(bytes, "state").map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_changed_byte_and_every_cut_is_refused() {
+        let mut bytes = sample().to_bytes().unwrap();
+        let mut accepted = Vec::new();
+        for at in 0..bytes.len() {
+            let good = bytes[at];
+            for other in (0..=255).filter(|other| *other != good) {
+                bytes[at] = other;
+                if read(&bytes).is_ok() {
+                    accepted.push((at, other));
+                }
+            }
+            bytes[at] = good;
+        }
+        assert!(accepted.is_empty(), "{} changes were accepted: {accepted:?}", accepted.len());
+        for cut in 0..bytes.len() {
+            assert!(read(&bytes[..cut]).is_err(), "cut to {cut} bytes");
+        }
+        for more in [b"\0".as_slice(), b" ", b"more"] {
+            assert!(read(&[&bytes, more].concat()).is_err());
+        }
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        assert!(read(&bytes).unwrap_err().contains("CRC-32"));
+        bytes[last] ^= 1;
+        assert_eq!(read(&bytes).unwrap(), sample());
+    }
+
+    /// A file of the first format.
+    fn first_format(metadata: &[(&str, &str)]) -> Vec<u8> {
+        let metadata = metadata.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let values = 0.5_f32.to_le_bytes();
+        let tensor = TensorView::new(Dtype::F32, vec![1], &values).unwrap();
+        serialize([("residual/a", tensor)], Some(metadata.collect())).unwrap()
+    }
+
+    #[test]
+    fn files_without_a_checksum_are_those_of_the_first_format() {
+        let first = [
+            ("format", FIRST_FORMAT),
+            ("method", "topk"),
+            ("selectors", "{}"),
+            ("step", "7"),
+            ("epoch", "0"),
+        ];
+        let mut state = State { method: "topk".into(), step: 7, ..State::default() };
+        state.residual.insert("a".into(), vec![0.5]);
+        assert_eq!(read(&first_format(&first)).unwrap(), state);
+        let lost = [("format", FORMAT), ("selectors", "{}"), ("step", "7"), ("epoch", "0")];
+        assert!(read(&first_format(&lost)).unwrap_err().contains("metadata crc32"));
+        let short = [&lost[..], &[("crc32", "123")]].concat();
+        assert!(read(&first_format(&short)).unwrap_err().contains("eight digits"));
+        let changed = [&first[..], &[("crc32", NO_CHECKSUM)]].concat();
+        assert!(read(&first_format(&changed)).unwrap_err().contains("the checksum of its format"));
+    }
+
+    #[test]
+    fn names_that_look_like_the_checksum_change_nothing() {
+        let mut state = sample();
+        state.method = "\"crc32\":\"12345678\"".into();
+        for name in ["crc32", "\"crc32\":\"12345678\"", "\\\"crc32\":\""] {
+            state.residual.insert(name.into(), vec![1.0]);
+            state.selectors.insert(name.into(), [(name.to_owned(), 1.0)].into());
+        }
+        assert_eq!(read(&state.to_bytes().unwrap()).unwrap(), state);
     }
 }

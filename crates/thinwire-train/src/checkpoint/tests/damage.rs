@@ -222,7 +222,7 @@ fn workers_files_that_do_not_belong_are_refused() {
     }
     let worker = std::fs::read(folder.join("worker-0.safetensors")).unwrap();
     replace(&folder, name, &std::fs::read(folder.join("shared.safetensors")).unwrap());
-    assert!(failure(run.path(), "weights").contains("thinwire-state-1"));
+    assert!(failure(run.path(), "weights").contains("thinwire-state-2"));
     replace(&folder, "statistics-1.safetensors", &worker);
     replace(&folder, name, &made(&|_| {}));
     assert!(failure(run.path(), "a state").contains("thinwire-statistics-1"));

@@ -6,12 +6,11 @@
 
 use std::ffi::{CStr, CString, c_char};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use cudarc::nvrtc::{result as nvrtc, sys};
 use sha2::{Digest, Sha256};
 
+use super::cache::{Cache, Hash};
 use super::memory::Element;
 use crate::{Error, Result};
 
@@ -104,38 +103,26 @@ impl Program {
     /// The machine code for an architecture such as `sm_90`, kept in the folder of earlier starts; with `kept`, from there
     /// if it is there.
     pub(super) fn compile_cached(&self, architecture: &str, kept: bool) -> Result<Vec<u8>> {
-        let version = version()?;
-        let mut hash = Sha256::new();
-        hash.update(format!("{version:?}\n{:?}\n{}", self.options(architecture), self.source()));
-        let hash: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        let file = cache_folder()
-            .map(|folder| folder.join(format!("{}-{architecture}-{}.cubin", self.name, &hash[..32])));
-        if let Some(code) = file
-            .as_ref()
-            .filter(|_| kept)
-            .and_then(|file| std::fs::read(file).ok())
-            .filter(|code| !code.is_empty())
-        {
+        self.compile_with(Cache::open().as_ref(), architecture, kept)
+    }
+
+    fn compile_with(&self, cache: Option<&Cache>, architecture: &str, kept: bool) -> Result<Vec<u8>> {
+        let Some(cache) = cache else { return self.compile(architecture) };
+        let key = self.key(architecture)?;
+        let start: String = key[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        let name = format!("{}-{architecture}-{start}.cubin", self.name);
+        if let Some(code) = kept.then(|| cache.load(&name, &key)).flatten() {
             return Ok(code);
         }
         let code = self.compile(architecture)?;
-        if let Some(file) = file {
-            // A folder that can't be written costs a second at the next start, and nothing else.
-            // Nobody else writes a file of this name, in this process or in another container with the same numbers.
-            static WRITTEN: AtomicU64 = AtomicU64::new(0);
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
-            let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
-            let temporary = file.with_extension(format!("{}.{number}.{now}.tmp", std::process::id()));
-            let folder = file.parent().map_or(Ok(()), std::fs::create_dir_all);
-            let written = folder
-                .and_then(|()| std::fs::write(&temporary, &code))
-                .and_then(|()| std::fs::rename(&temporary, &file));
-            if let Err(error) = written {
-                let _ = std::fs::remove_file(&temporary);
-                tracing::debug!(file = %file.display(), %error, "compiled kernels are not kept");
-            }
-        }
+        cache.store(&name, &key, &code);
         Ok(code)
+    }
+
+    /// A digest of everything the code depends on.
+    fn key(&self, architecture: &str) -> Result<Hash> {
+        let described = format!("{:?}\n{:?}\n{}", version()?, self.options(architecture), self.source());
+        Ok(Sha256::digest(described).into())
     }
 
     /// Compiles; needs no GPU. An architecture that begins with `compute_` gives PTX, for cards newer than NVRTC.
@@ -264,14 +251,6 @@ pub(super) fn architecture_for(capability: u32) -> Result<String> {
     }
 }
 
-/// Where compiled kernels are kept: `THINWIRE_CACHE`, else the user's cache folder.
-fn cache_folder() -> Option<PathBuf> {
-    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    named("THINWIRE_CACHE")
-        .or_else(|| named("XDG_CACHE_HOME").map(|folder| folder.join("thinwire")))
-        .or_else(|| named("HOME").map(|folder| folder.join(".cache/thinwire")))
-}
-
 /// The words of the driver for one of its errors.
 pub(super) fn words(error: cudarc::driver::DriverError) -> String {
     let name = error.error_name().map(CStr::to_string_lossy).unwrap_or_default().into_owned();
@@ -307,5 +286,35 @@ mod tests {
             all.iter().any(|defines| defines.contains(&text))
         };
         assert!(wanted(2, 1) && wanted(2, 0) && wanted(0, 0) && !wanted(0, 1) && !wanted(1, 1), "{all:?}");
+    }
+
+    /// Needs NVRTC, as `tests/cuda_programs.rs` does.
+    #[test]
+    fn kernels_are_kept_and_damaged_ones_compiled_anew() {
+        if let Err(error) = check_present() {
+            assert!(std::env::var_os("THINWIRE_NVRTC").is_none(), "{error}");
+            eprintln!("not tested: {error}");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().join("cache")).unwrap();
+        let program = Program::new("vector");
+        let code = |kept| program.compile_with(Some(&cache), "sm_80", kept).unwrap();
+        let first = code(true);
+        let file = std::fs::read_dir(folder.path().join("cache")).unwrap().next().unwrap().unwrap().path();
+        let good = std::fs::read(&file).unwrap();
+        // The code that is kept is what is given: here it is that of another program.
+        let other = Program::new("choose").compile("sm_80").unwrap();
+        let name = file.file_name().unwrap().to_str().unwrap();
+        cache.store(name, &program.key("sm_80").unwrap(), &other);
+        assert!(code(true) == other && code(false) == first);
+        let mut bad = good.clone();
+        let middle = bad.len() / 2;
+        bad[middle] ^= 1;
+        for bad in [&bad[..], &good[..middle], b""] {
+            std::fs::write(&file, bad).unwrap();
+            assert!(code(true) == first);
+            assert!(std::fs::read(&file).unwrap() == good, "the file is replaced");
+        }
     }
 }

@@ -11,6 +11,7 @@
 
 mod ahead;
 mod batch;
+mod cache;
 mod call;
 mod card;
 mod choose;

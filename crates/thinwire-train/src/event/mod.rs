@@ -3,14 +3,14 @@
 //! The progress bar, the summary and the report all read this stream; nothing else is kept of a run. Times are in
 //! seconds, sizes in bytes. Everything is seen from worker 0 unless it says otherwise.
 
-use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+mod file;
 
 use serde::{Deserialize, Serialize};
 
 use thinwire::adapt::decision::Decision;
 
-use crate::{Error, Result};
+pub(crate) use file::read_record;
+pub use file::{EventWriter, read, set_aside};
 
 /// One line of `metrics.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -367,69 +367,6 @@ pub struct End {
     pub wall: f64,
     /// CRC-32 of the weights at the end, the same on all workers.
     pub weights: u32,
-}
-
-/// Writes events, one a line.
-#[derive(Debug)]
-pub struct EventWriter {
-    path: String,
-    out: std::fs::File,
-}
-
-impl EventWriter {
-    /// A new file.
-    pub fn create(path: &Path) -> Result<EventWriter> {
-        let name = path.display().to_string();
-        let out = std::fs::File::create(path).map_err(|error| Error::io("create", path, &error))?;
-        Ok(EventWriter { path: name, out })
-    }
-
-    /// Goes on after the last whole line of a file; what a killed process left of a line after it is cut off.
-    pub fn append(path: &Path) -> Result<EventWriter> {
-        let name = path.display().to_string();
-        let failed = |error: std::io::Error| Error::io("write to", path, &error);
-        let text = std::fs::read(path).map_err(|error| Error::io("read", path, &error))?;
-        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-        let out = std::fs::OpenOptions::new().append(true).open(path).map_err(failed)?;
-        out.set_len(whole as u64).map_err(failed)?;
-        Ok(EventWriter { path: name, out })
-    }
-
-    /// Adds an event, at once and as a whole line: whoever looks at the file meanwhile, or after the process was killed,
-    /// finds all of them.
-    pub fn write(&mut self, event: &Event) -> Result<()> {
-        let failed = |reason: String| Error::Io { action: "write", path: self.path.clone(), reason };
-        let line = serde_json::to_string(event).map_err(|error| failed(error.to_string()))? + "\n";
-        self.out.write_all(line.as_bytes()).map_err(|error| failed(error.to_string()))
-    }
-}
-
-/// Reads the events of a run; a line that can't be read is an error that names file and line. A last line without
-/// its end is what a killed process leaves, and is passed over.
-pub fn read(path: &Path) -> Result<Vec<Event>> {
-    let file = std::fs::File::open(path).map_err(|error| Error::io("open", path, &error))?;
-    let mut reader = BufReader::new(file);
-    let mut events = Vec::new();
-    let mut line = String::new();
-    for number in 1.. {
-        line.clear();
-        if reader.read_line(&mut line).map_err(|error| Error::io("read", path, &error))? == 0 {
-            break;
-        }
-        match serde_json::from_str(&line) {
-            Ok(event) => events.push(event),
-            Err(_) if !line.ends_with('\n') => break,
-            Err(error) => {
-                return Err(Error::BadFile {
-                    path: path.display().to_string(),
-                    place: format!("line {number}"),
-                    found: error.to_string(),
-                    expected: "an event of a thinwire run".into(),
-                });
-            }
-        }
-    }
-    Ok(events)
 }
 
 /// JSON has no way to write NaN or infinity: they become `null`, and are read as NaN.
