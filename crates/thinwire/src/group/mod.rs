@@ -102,6 +102,11 @@ pub trait Group: Send {
     /// Bytes sent and received so far.
     fn traffic(&self) -> Traffic;
 
+    /// Whether every connection of this rank is encrypted; false where there is none.
+    fn encrypted(&self) -> bool {
+        false
+    }
+
     /// Gives the group up and tells the others why, so that they need not wait for the deadline. Every later
     /// call is an error.
     fn abandon(&mut self, reason: &str);

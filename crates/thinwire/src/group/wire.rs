@@ -40,6 +40,11 @@ pub trait Wire: Send {
     /// Bytes sent and received so far.
     fn traffic(&self) -> Traffic;
 
+    /// Whether there are streams, and all of them are encrypted.
+    fn encrypted(&self) -> bool {
+        false
+    }
+
     /// Another step of the training begins, for wires that imitate a network that changes with it.
     fn begin_step(&mut self, step: u64) {
         let _ = step;

@@ -13,6 +13,7 @@ mod reception;
 mod rendezvous;
 mod schedule;
 mod seal;
+mod secret;
 mod secure;
 mod settings;
 mod shaper;
@@ -21,7 +22,7 @@ mod wire;
 
 pub use link::Link;
 pub use schedule::Schedule;
-pub use secure::Secret;
+pub use secret::Secret;
 pub use settings::TcpSettings;
 pub use wire::TcpWire;
 

@@ -1,7 +1,8 @@
-//! The shared secret, and the handshake in which two ranks prove to each other that they know it.
+//! The handshake in which two ranks prove to each other that they know the group's secret.
 
-use sha2::{Digest, Sha256};
 use snow::{Builder, HandshakeState, Keypair, TransportState};
+
+use super::secret::Secret;
 
 /// Three messages; both ends prove that they know the secret, and every connection gets keys of its own, so that
 /// what was recorded can't be read later even by one who learns the secret.
@@ -12,27 +13,6 @@ pub(super) const TAG: usize = 16;
 
 /// No handshake message is longer.
 pub(super) const LONGEST_HANDSHAKE: usize = 256;
-
-/// What the ranks of a group know and nobody else does.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret {
-    key: [u8; 32],
-}
-
-impl Secret {
-    /// From any bytes, and the more random the better; `None` when there are none.
-    pub fn new(bytes: &[u8]) -> Option<Secret> {
-        let hash = Sha256::new().chain_update(b"thinwire group secret\0").chain_update(bytes);
-        (!bytes.is_empty()).then(|| Secret { key: hash.finalize().into() })
-    }
-}
-
-/// The secret is not shown.
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Secret(hidden)")
-    }
-}
 
 /// The secret with this process's own keys, which are made anew each time.
 pub(super) struct Identity {
@@ -55,7 +35,7 @@ impl Identity {
 
     /// One end of a handshake. What was said before it, in clear, is confirmed by it.
     pub fn handshake(&self, calls: bool, said_before: &[u8]) -> Result<Handshake, String> {
-        let builder = builder()?.psk(3, &self.secret.key).map_err(words)?;
+        let builder = builder()?.psk(3, self.secret.key()).map_err(words)?;
         let builder = builder.local_private_key(&self.keys.private).map_err(words)?;
         let builder = builder.prologue(said_before).map_err(words)?;
         let state = if calls { builder.build_initiator() } else { builder.build_responder() };
@@ -109,7 +89,5 @@ pub(super) mod tests {
     fn one_secret_opens_and_another_does_not() {
         assert!(pair("hush", "hush").is_ok());
         assert!(pair("hush", "Hush").is_err());
-        assert_eq!(Secret::new(b""), None);
-        assert_ne!(Secret::new(b"a"), Secret::new(b"b"));
     }
 }

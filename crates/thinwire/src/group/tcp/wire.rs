@@ -234,6 +234,12 @@ impl Wire for TcpWire {
         })
     }
 
+    fn encrypted(&self) -> bool {
+        let mut connections =
+            self.peers.iter().flatten().flat_map(|peer| [Some(&peer.data), peer.notes.as_ref()]).flatten();
+        self.peers.iter().any(Option::is_some) && connections.all(Connection::is_encrypted)
+    }
+
     fn close(&mut self) {
         if let Some(shaper) = &mut self.shaper {
             shaper.discard();
