@@ -4,10 +4,13 @@
 //! bytes, and [`shaper`] imitates a slower network where one wants to know what it would be like.
 
 mod bell;
+mod callers;
 mod connection;
 mod hello;
+mod introduction;
 mod line;
 mod link;
+mod overseer;
 mod pace;
 mod reception;
 mod rendezvous;

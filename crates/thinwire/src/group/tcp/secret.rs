@@ -3,35 +3,68 @@
 //! A secret is any sequence of bytes. It is never converted to text: random bytes are rarely UTF-8, and a conversion
 //! would lose them or drop the secret. A secret that can't be read is an error, because a group that goes on without
 //! it would be open to everybody.
+//!
+//! The key comes from it by Argon2id, salted with the group's name. Whoever is called by a rank could check guesses of
+//! the secret against what it heard; so each guess has to cost time and memory. At the parameters below it is about
+//! 60 ms and 32 MiB, which a rank pays once, because the key is kept for the life of the process.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use argon2::{Algorithm, Argon2, Block, Params, Version};
 use sha2::{Digest, Sha256};
 
 use super::settings::bad;
-use crate::{Error, Result};
+use crate::Error;
 
 const VARIABLE: &str = "THINWIRE_SECRET";
 const FILE_VARIABLE: &str = "THINWIRE_SECRET_FILE";
 
+/// Memory of a derivation in KiB, and how often it is passed over.
+const MEMORY: u32 = 32 << 10;
+const PASSES: u32 = 3;
+
+/// The key of a group.
+pub(super) type Key = [u8; 32];
+
 /// What the ranks of a group know and nobody else does.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret {
-    key: [u8; 32],
+    bytes: Arc<[u8]>,
 }
 
 impl Secret {
     /// From any bytes, and the more random the better; `None` when there are none.
     pub fn new(bytes: &[u8]) -> Option<Secret> {
-        let hash = Sha256::new().chain_update(b"thinwire group secret\0").chain_update(bytes);
-        (!bytes.is_empty()).then(|| Secret { key: hash.finalize().into() })
+        (!bytes.is_empty()).then(|| Secret { bytes: bytes.into() })
     }
 
-    pub(super) fn key(&self) -> &[u8; 32] {
-        &self.key
+    /// The key of the group with this name. It is derived once in a process; other threads wait for it.
+    pub(super) fn key(&self, group: &str) -> Result<Key, String> {
+        static KEYS: Mutex<Vec<(Secret, String, Key)>> = Mutex::new(Vec::new());
+        let mut keys = KEYS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, _, key)) = keys.iter().find(|(secret, name, _)| secret == self && name == group) {
+            return Ok(*key);
+        }
+        let key = self.derive(group)?;
+        keys.push((self.clone(), group.to_owned(), key));
+        Ok(key)
+    }
+
+    fn derive(&self, group: &str) -> Result<Key, String> {
+        let failed = |error: argon2::Error| format!("can't derive a key from the secret: {error}");
+        let parameters = Params::new(MEMORY, PASSES, 1, None).map_err(failed)?;
+        // Of any length, as a salt must be.
+        let salt = Sha256::new().chain_update(b"thinwire group\0").chain_update(group).finalize();
+        let mut memory = vec![Block::default(); parameters.block_count()];
+        let mut key = Key::default();
+        Argon2::new(Algorithm::Argon2id, Version::V0x13, parameters)
+            .hash_password_into_with_memory(&self.bytes, &salt, &mut key, &mut memory)
+            .map_err(failed)?;
+        Ok(key)
     }
 }
 
@@ -44,7 +77,7 @@ impl std::fmt::Debug for Secret {
 
 /// The secret of the environment: `THINWIRE_SECRET` itself, or the content of the file `THINWIRE_SECRET_FILE`. One
 /// line break at its end does not belong to it.
-pub(super) fn from_variables(variable: &impl Fn(&str) -> Option<OsString>) -> Result<Option<Secret>> {
+pub(super) fn from_variables(variable: &impl Fn(&str) -> Option<OsString>) -> crate::Result<Option<Secret>> {
     let (name, bytes) = match (variable(VARIABLE), variable(FILE_VARIABLE)) {
         (None, None) => return Ok(None),
         (Some(_), Some(_)) => {
@@ -59,7 +92,7 @@ pub(super) fn from_variables(variable: &impl Fn(&str) -> Option<OsString>) -> Re
 }
 
 /// Reads the file and warns if users other than its owner may read it too.
-fn read(path: PathBuf) -> Result<Vec<u8>> {
+fn read(path: PathBuf) -> crate::Result<Vec<u8>> {
     let failed = |error: std::io::Error| Error::Io {
         action: "read",
         path: format!("{} (THINWIRE_SECRET_FILE)", path.display()),
@@ -82,11 +115,11 @@ mod tests {
 
     use super::*;
 
-    fn from(name: &str, value: &[u8]) -> Result<Option<Secret>> {
+    fn from(name: &str, value: &[u8]) -> crate::Result<Option<Secret>> {
         from_variables(&|asked| (asked == name).then(|| OsString::from_vec(value.to_vec())))
     }
 
-    fn from_file(path: &Path) -> Result<Option<Secret>> {
+    fn from_file(path: &Path) -> crate::Result<Option<Secret>> {
         from(FILE_VARIABLE, &path.as_os_str().to_owned().into_vec())
     }
 
@@ -100,6 +133,23 @@ mod tests {
         assert_ne!(found, from(VARIABLE, other).unwrap());
         assert_eq!(Secret::new(b""), None);
         assert_eq!(from_variables(&|_| None), Ok(None));
+    }
+
+    #[test]
+    fn a_key_depends_on_every_byte_and_on_the_group_and_is_derived_once() {
+        let key = |bytes: &[u8], group| Secret::new(bytes).unwrap().key(group).unwrap();
+        let first = key(b"hush", "a");
+        assert_ne!(first, key(b"Hush", "a"));
+        assert_ne!(first, key(b"hush", "b"));
+        // A thousand derivations would take a minute and more.
+        let begun = std::time::Instant::now();
+        for _ in 0..1000 {
+            assert_eq!(first, key(b"hush", "a"));
+        }
+        let cached = begun.elapsed() / 1000;
+        let begun = std::time::Instant::now();
+        assert_eq!(Secret::new(b"hush").unwrap().derive("a").unwrap(), first);
+        assert!(begun.elapsed() > 10 * cached);
     }
 
     #[test]

@@ -14,6 +14,9 @@ use crate::{Error, Result};
 /// The most ranks of a group: each is connected to each.
 pub(super) const MOST_RANKS: usize = 1024;
 
+/// The most bytes of a group's name.
+const LONGEST_GROUP: usize = 256;
+
 /// How a rank finds the others. See [`from_environment`](TcpSettings::from_environment) for the variables.
 ///
 /// ```
@@ -35,6 +38,9 @@ pub struct TcpSettings {
     pub port: u16,
     /// The local address to wait at, where it can't be the one that the others see: 0.0.0.0 in a container.
     pub bind: Option<IpAddr>,
+    /// The name of the group: a rank joins only a group of the same name, and the name goes into the keys that are
+    /// derived from the secret.
+    pub group: String,
     /// With a secret every connection is encrypted, and only those who know it are let in.
     pub secret: Option<Secret>,
     /// Imitates a slower network.
@@ -51,6 +57,7 @@ impl Default for TcpSettings {
             master: "127.0.0.1".into(),
             port: 29500,
             bind: None,
+            group: "thinwire".into(),
             secret: None,
             link: None,
             deadline: DEADLINE,
@@ -68,6 +75,7 @@ impl TcpSettings {
     /// | `MASTER_PORT` | its port | 29500 |
     /// | `THINWIRE_PORT` | its port, where `MASTER_PORT` is taken | see below |
     /// | `THINWIRE_BIND` | the local address to wait at | the one the others see |
+    /// | `THINWIRE_GROUP` | the name of the group | thinwire |
     /// | `THINWIRE_SECRET`, `THINWIRE_SECRET_FILE` | the shared secret, or the file it is in | no encryption |
     /// | `THINWIRE_LINK` | a [`Link`](super::Link) to imitate, or (`@FILE`) the file of a [`Schedule`] | none |
     /// | `THINWIRE_DEADLINE` | seconds to wait without progress | 30 |
@@ -94,6 +102,9 @@ impl TcpSettings {
         }
         settings.port = port(&lookup, settings.port)?;
         settings.bind = parsed(&lookup, "THINWIRE_BIND", "an address such as 0.0.0.0")?;
+        if let Some(group) = lookup("THINWIRE_GROUP")? {
+            settings.group = group;
+        }
         settings.secret = secret::from_variables(&variable)?;
         settings.link = lookup("THINWIRE_LINK")?.map(|text| link(&text)).transpose()?;
         if let Some(seconds) = parsed::<f64>(&lookup, "THINWIRE_DEADLINE", SECONDS)? {
@@ -110,6 +121,10 @@ impl TcpSettings {
     pub(super) fn check(&self) -> Result<()> {
         if self.size == 0 || self.size > MOST_RANKS {
             return Err(bad("WORLD_SIZE", &self.size.to_string(), &format!("1 to {MOST_RANKS}")));
+        }
+        if self.group.len() > LONGEST_GROUP {
+            let expected = format!("a name of at most {LONGEST_GROUP} bytes");
+            return Err(bad("THINWIRE_GROUP", &self.group, &expected));
         }
         if self.rank >= self.size {
             let expected = format!("a rank below WORLD_SIZE, which is {}", self.size);
@@ -196,6 +211,7 @@ mod tests {
             ("MASTER_ADDR", "node0"),
             ("MASTER_PORT", "1234"),
             ("THINWIRE_BIND", "0.0.0.0"),
+            ("THINWIRE_GROUP", "lstm 7"),
             ("THINWIRE_SECRET", "hush hush"),
             ("THINWIRE_LINK", "1gbit,1ms"),
             ("THINWIRE_DEADLINE", "2.5"),
@@ -206,6 +222,7 @@ mod tests {
         assert_eq!(settings.link.as_ref().unwrap().at(Duration::ZERO).rate, Some(1_000_000_000));
         assert_eq!(settings.deadline, Duration::from_millis(2500));
         assert!(settings.secret.is_some());
+        assert_eq!(settings.group, "lstm 7");
         assert!(!format!("{settings:?}").contains("hush"), "{settings:?}");
     }
 
@@ -240,6 +257,7 @@ mod tests {
             "MASTER_PORT",
             "THINWIRE_PORT",
             "THINWIRE_BIND",
+            "THINWIRE_GROUP",
             "THINWIRE_LINK",
             "THINWIRE_DEADLINE",
         ];
@@ -269,6 +287,7 @@ mod tests {
             (&[("THINWIRE_DEADLINE", "-1")], "THINWIRE_DEADLINE"),
             (&[("THINWIRE_DEADLINE", "NaN")], "THINWIRE_DEADLINE"),
             (&[("THINWIRE_DEADLINE", "1e300")], "THINWIRE_DEADLINE"),
+            (&[("THINWIRE_GROUP", &"x".repeat(257))], "at most 256 bytes"),
         ] {
             let error = from(variables).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
