@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -86,6 +87,33 @@ fn ranks_that_were_launched_find_each_other_and_mind_their_options() {
     // Given to the command and not to launch: the delay of a barrier shows that it was minded.
     let outcome = launch(&[], &["--link", "1gbit,20ms"]);
     assert!(outcome["rows"][0]["best_ms"].as_f64().unwrap() >= 20.0, "{outcome}");
+}
+
+#[test]
+fn a_secret_of_any_bytes_encrypts_and_one_that_can_not_be_read_is_an_error() {
+    let folder = Folder::new();
+    let strange = std::ffi::OsStr::from_bytes(b"secret \xff\xfe");
+    let path = folder.path("x").with_file_name(strange);
+    std::fs::write(&path, b"\xff\xfe\xfd").unwrap();
+    let bench = |name: &str, value: &std::ffi::OsStr| {
+        let words = "bench collective -n 2 --sizes 4kB --repeats 2 --what barrier --json";
+        let mut command = Command::new(env!("CARGO_BIN_EXE_thinwire"));
+        command.args(words.split(' ')).env(name, value).output().unwrap()
+    };
+    for (name, value) in [("THINWIRE_SECRET", strange), ("THINWIRE_SECRET_FILE", path.as_os_str())] {
+        let output = bench(name, value);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name}: {errors}");
+        let (outcome, _) = rows(std::str::from_utf8(&output.stdout).unwrap());
+        assert_eq!(outcome["encrypted"], true, "{name}");
+        // The tag of a record shows on the wire: a barrier of two is an envelope of 40 bytes.
+        assert!(outcome["rows"][0]["sent"].as_u64().unwrap() > 40, "{name}: {outcome}");
+    }
+    let missing = path.with_file_name(std::ffi::OsStr::from_bytes(b"none \xff"));
+    let output = bench("THINWIRE_SECRET_FILE", missing.as_os_str());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && output.stdout.is_empty(), "{errors}");
+    assert!(errors.contains("THINWIRE_SECRET_FILE") && errors.contains("No such file"), "{errors}");
 }
 
 #[test]

@@ -53,6 +53,8 @@ pub mod pipeline;
 mod port;
 pub mod select;
 pub mod synchronizer;
+#[cfg(test)]
+mod test_log;
 pub mod transform;
 
 pub use bucket::Bucket;

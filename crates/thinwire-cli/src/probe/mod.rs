@@ -76,16 +76,20 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if let Some(path) = &arguments.output {
         files::check_place(path)?;
     }
-    let show = |probe: Probe| {
+    let show = |(probe, encrypted): (Probe, bool)| {
         if let Some(path) = &arguments.output {
             files::write(path, |file| Ok(serde_json::to_writer_pretty(file, &probe)?))?;
         }
         match arguments.json {
             true => output::print_json(&probe),
-            false => output::print(&report::describe(&probe, &arguments.ranks, arguments.quick)),
+            false => output::print(&report::describe(&probe, &arguments.ranks, encrypted, arguments.quick)),
         }
     };
-    arguments.ranks.run(|group| measure(arguments, &effort, group), show)
+    let work = |group: SharedGroup| {
+        let encrypted = group.encrypted();
+        Ok((measure(arguments, &effort, group)?, encrypted))
+    };
+    arguments.ranks.run(work, show)
 }
 
 fn measure(arguments: &Arguments, effort: &Effort, mut group: SharedGroup) -> Result<Probe> {

@@ -8,9 +8,9 @@ use thinwire::adapt::probe::Probe;
 
 use crate::{human, output, ranks};
 
-pub(super) fn describe(probe: &Probe, ranks: &ranks::Arguments, quick: bool) -> String {
+pub(super) fn describe(probe: &Probe, ranks: &ranks::Arguments, encrypted: bool, quick: bool) -> String {
     let link = ranks.link().map_or(String::new(), |link| format!(", link {link}"));
-    let encrypted = if ranks.encrypted() { ", encrypted" } else { "" };
+    let encrypted = if encrypted { ", encrypted" } else { "" };
     let head =
         format!("{}, {}{link}{encrypted}\n\n", human::plural(probe.ranks, "rank"), ranks.backend().name());
     if probe.ranks == 1 {

@@ -84,14 +84,6 @@ impl Arguments {
         if self.backend == Backend::Tcp { link() } else { None }
     }
 
-    /// Whether the links are encrypted.
-    pub fn encrypted(&self) -> bool {
-        let set = |name: &str| std::env::var_os(name).is_some();
-        let secret =
-            self.settings.secret_file.is_some() || set("THINWIRE_SECRET") || set("THINWIRE_SECRET_FILE");
-        self.backend == Backend::Tcp && secret
-    }
-
     /// Runs `work` on every rank; what rank 0 returns is printed by `show`. Without ranks in the environment
     /// this process starts them, each with the arguments it was given itself.
     pub fn run<T: Send>(

@@ -1,5 +1,6 @@
 //! Starts one process for each rank on this machine, and watches over them.
 
+use std::ffi::OsString;
 use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
@@ -48,7 +49,7 @@ impl Settings {
 
     /// The settings of this process, which is a rank: what its options say, and otherwise the environment.
     pub fn of_this_rank(&self) -> thinwire::Result<TcpSettings> {
-        self.settings(|name| std::env::var(name).ok())
+        self.settings(|name| std::env::var_os(name))
     }
 
     /// What each of `ranks` ranks that this process starts will find, so that a mistake is told once, and not by
@@ -56,16 +57,16 @@ impl Settings {
     pub fn for_ranks(&self, ranks: usize) -> thinwire::Result<TcpSettings> {
         self.settings(|name| match name {
             "RANK" => Some("0".into()),
-            "WORLD_SIZE" => Some(ranks.to_string()),
+            "WORLD_SIZE" => Some(ranks.to_string().into()),
             "MASTER_ADDR" | "MASTER_PORT" => None,
-            name => std::env::var(name).ok(),
+            name => std::env::var_os(name),
         })
     }
 
-    fn settings(&self, environment: impl Fn(&str) -> Option<String>) -> thinwire::Result<TcpSettings> {
+    fn settings(&self, environment: impl Fn(&str) -> Option<OsString>) -> thinwire::Result<TcpSettings> {
         let own = self.variables();
         let lookup = |name: &str| {
-            let own = own.iter().find(|(own, _)| *own == name).map(|(_, value)| value.clone());
+            let own = own.iter().find(|(own, _)| *own == name).map(|(_, value)| value.into());
             own.or_else(|| environment(name))
         };
         TcpSettings::from_lookup(lookup).map_err(|error| match error {

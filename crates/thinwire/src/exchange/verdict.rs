@@ -1,7 +1,7 @@
 //! Whether a step counts: one rank that can't take part is enough for all to skip it.
 
 use super::notes;
-use crate::group::{Algorithm, Gathered, Group};
+use crate::group::{Algorithm, Gathered, Group, peer_text};
 use crate::{Error, Result};
 
 /// Reasons are cut to this many bytes.
@@ -32,6 +32,6 @@ pub(crate) fn verdict(
     Ok(refused.map(|(rank, reason)| Error::Skipped {
         rank,
         step: group.marked().step,
-        reason: String::from_utf8_lossy(reason).into_owned(),
+        reason: peer_text(reason),
     }))
 }

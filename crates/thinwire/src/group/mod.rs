@@ -41,6 +41,7 @@ mod mesh;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod numbers;
+mod peer_text;
 mod shared;
 mod tcp;
 mod wire;
@@ -51,6 +52,7 @@ pub use mesh::Mesh;
 #[cfg(feature = "mpi")]
 pub use mpi::Mpi;
 pub use numbers::{Precision, Sum};
+pub(crate) use peer_text::peer_text;
 pub use shared::SharedGroup;
 pub use tcp::{Link, Schedule, Secret, Tcp, TcpSettings};
 
@@ -99,6 +101,11 @@ pub trait Group: Send {
 
     /// Bytes sent and received so far.
     fn traffic(&self) -> Traffic;
+
+    /// Whether every connection of this rank is encrypted; false where there is none.
+    fn encrypted(&self) -> bool {
+        false
+    }
 
     /// Gives the group up and tells the others why, so that they need not wait for the deadline. Every later
     /// call is an error.

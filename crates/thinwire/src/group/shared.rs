@@ -81,6 +81,10 @@ impl Group for SharedGroup {
         self.lock().traffic()
     }
 
+    fn encrypted(&self) -> bool {
+        self.lock().encrypted()
+    }
+
     fn abandon(&mut self, reason: &str) {
         self.lock().abandon(reason);
     }

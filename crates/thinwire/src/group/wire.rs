@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::Traffic;
 use super::envelope::ENVELOPE_BYTES;
+use super::peer_text::peer_text;
 
 /// One rank's streams to and from every other rank, and a side channel for notes. Nothing here blocks but
 /// [`wait`](Wire::wait).
@@ -38,6 +39,11 @@ pub trait Wire: Send {
 
     /// Bytes sent and received so far.
     fn traffic(&self) -> Traffic;
+
+    /// Whether there are streams, and all of them are encrypted.
+    fn encrypted(&self) -> bool {
+        false
+    }
 
     /// Another step of the training begins, for wires that imitate a network that changes with it.
     fn begin_step(&mut self, step: u64) {
@@ -119,10 +125,9 @@ impl Note {
                 let on = words[ENVELOPE_BYTES / 4..].iter().map(|word| u32::from_le_bytes(*word));
                 Note::Waiting { at, on: on.collect() }
             }
-            2 if !words.is_empty() => Note::GaveUp {
-                culprit: u32::from_le_bytes(words[0]),
-                reason: String::from_utf8_lossy(&rest[4..]).into_owned(),
-            },
+            2 if !words.is_empty() => {
+                Note::GaveUp { culprit: u32::from_le_bytes(words[0]), reason: peer_text(&rest[4..]) }
+            }
             _ => return Err(format!("a note of kind {kind} with {length} bytes")),
         };
         Ok(Some((note, 3 + length)))

@@ -2,7 +2,7 @@
 
 use super::Options;
 use super::layout::Layout;
-use crate::group::{Algorithm, Gathered, Group};
+use crate::group::{Algorithm, Gathered, Group, peer_text};
 use crate::{Error, Result};
 
 /// What must be the same on all ranks.
@@ -22,16 +22,15 @@ pub(super) fn agree_on(group: &mut dyn Group, told: &[(&'static str, String)]) -
     let mut gathered = Gathered::default();
     group.all_gather(mine.as_bytes(), MOST, Algorithm::Tree, &mut gathered)?;
     for (rank, theirs) in gathered.iter().enumerate() {
-        let theirs = String::from_utf8_lossy(theirs);
-        let mut lines = theirs.split('\n');
+        let mut lines = theirs.split(|&byte| byte == b'\n');
         for (field, expected) in told {
             let found = lines.next().unwrap_or_default();
-            if found != expected {
+            if found != expected.as_bytes() {
                 return Err(Error::Disagreement {
                     rank,
                     step: 0,
                     field,
-                    found: found.to_owned(),
+                    found: peer_text(found),
                     expected: expected.clone(),
                 });
             }

@@ -137,7 +137,7 @@ fn measure(arguments: &Arguments, mut group: SharedGroup) -> Result<Outcome> {
         backend: arguments.ranks.backend().name(),
         ranks: group.size(),
         link: arguments.ranks.link(),
-        encrypted: arguments.ranks.encrypted(),
+        encrypted: group.encrypted(),
         rows,
     })
 }

@@ -167,7 +167,7 @@ fn measure(
         backend: arguments.ranks.backend().name(),
         ranks: size,
         link: arguments.ranks.link(),
-        encrypted: arguments.ranks.encrypted(),
+        encrypted: group.encrypted(),
         elements: arguments.elements,
         buckets: layout.buckets().len(),
         threads: arguments.threads,

@@ -151,6 +151,10 @@ impl<W: Wire> Group for Mesh<W> {
         self.wire.traffic()
     }
 
+    fn encrypted(&self) -> bool {
+        self.wire.encrypted()
+    }
+
     fn abandon(&mut self, reason: &str) {
         if self.lost.is_none() {
             let culprit = self.rank();

@@ -55,6 +55,10 @@ impl Connection {
         self.lane = Some(lane);
     }
 
+    pub fn is_encrypted(&self) -> bool {
+        self.seal.is_some()
+    }
+
     /// Bytes handed to the system and taken from it.
     pub fn traffic(&self) -> Traffic {
         self.traffic

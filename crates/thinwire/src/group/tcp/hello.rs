@@ -2,13 +2,15 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use sha2::{Digest, Sha256};
+
 /// The first bytes of every connection: the name, the version of what follows, and whether the caller has a
 /// secret. They are the same in all versions.
 pub(super) const GREETING: usize = 12;
 const NAME: [u8; 8] = *b"thinwire";
 
 /// The version of everything the ranks say to each other.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 
 pub(super) fn greeting(version: u16, secret: bool) -> [u8; GREETING] {
     let mut bytes = [0; GREETING];
@@ -16,6 +18,35 @@ pub(super) fn greeting(version: u16, secret: bool) -> [u8; GREETING] {
     bytes[8..10].copy_from_slice(&version.to_le_bytes());
     bytes[10] = secret.into();
     bytes
+}
+
+/// Who calls whom. It stands in clear behind the greeting, because the handshake with a secret confirms it: whoever
+/// forwards a call to another rank, or changes the claim, is found out by both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub caller: u32,
+    pub called: u32,
+}
+
+/// A greeting and a claim.
+pub(super) const OPENING: usize = GREETING + 8;
+
+/// The first bytes of a call.
+pub(super) fn opening(version: u16, secret: bool, claim: Claim) -> [u8; OPENING] {
+    let mut bytes = [0; OPENING];
+    bytes[..GREETING].copy_from_slice(&greeting(version, secret));
+    bytes[GREETING..GREETING + 4].copy_from_slice(&claim.caller.to_le_bytes());
+    bytes[GREETING + 4..].copy_from_slice(&claim.called.to_le_bytes());
+    bytes
+}
+
+impl Claim {
+    /// From the first bytes of a call.
+    pub fn parse(opening: &[u8; OPENING]) -> Claim {
+        let word =
+            |at: usize| u32::from_le_bytes([opening[at], opening[at + 1], opening[at + 2], opening[at + 3]]);
+        Claim { caller: word(GREETING), called: word(GREETING + 4) }
+    }
 }
 
 /// Why a greeting is not answered.
@@ -28,8 +59,8 @@ pub(super) enum Stranger {
 }
 
 /// Checks a caller's greeting.
-pub(super) fn check_greeting(bytes: &[u8; GREETING], secret: bool) -> Result<(), Stranger> {
-    if bytes[..8] != NAME {
+pub(super) fn check_greeting(bytes: &[u8], secret: bool) -> Result<(), Stranger> {
+    if bytes.len() < GREETING || bytes[..8] != NAME {
         return Err(Stranger::Unknown(format!(
             "it does not speak thinwire's protocol: its first bytes are {bytes:02x?}"
         )));
@@ -62,20 +93,25 @@ pub(super) enum Purpose {
     Notes,
 }
 
-/// Who calls, and what for.
+/// What a rank calls for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hello {
     pub purpose: Purpose,
-    pub rank: u32,
     pub size: u32,
-    /// The number of the group, made up by rank 0; 0 in a `Join`.
+    /// The number of the group, made up by rank 0; in a `Join`, that [of its name](number_of_name).
     pub group: u64,
     /// Where the caller can be called; of use in a `Join`.
     pub address: SocketAddr,
 }
 
-pub(super) const HELLO: usize = 17 + ADDRESS;
+pub(super) const HELLO: usize = 13 + ADDRESS;
 const ADDRESS: usize = 18;
+
+/// Tells groups with different names apart before they have a number of their own.
+pub(super) fn number_of_name(name: &str) -> u64 {
+    let hash: [u8; 32] = Sha256::digest(name).into();
+    hash.iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
 
 fn address_bytes(address: SocketAddr) -> [u8; ADDRESS] {
     let ip = match address.ip() {
@@ -103,10 +139,9 @@ impl Hello {
         };
         let mut bytes = [0; HELLO];
         bytes[0] = purpose;
-        bytes[1..5].copy_from_slice(&self.rank.to_le_bytes());
-        bytes[5..9].copy_from_slice(&self.size.to_le_bytes());
-        bytes[9..17].copy_from_slice(&self.group.to_le_bytes());
-        bytes[17..].copy_from_slice(&address_bytes(self.address));
+        bytes[1..5].copy_from_slice(&self.size.to_le_bytes());
+        bytes[5..13].copy_from_slice(&self.group.to_le_bytes());
+        bytes[13..].copy_from_slice(&address_bytes(self.address));
         bytes
     }
 
@@ -122,27 +157,27 @@ impl Hello {
         };
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let mut address = [0; ADDRESS];
-        address.copy_from_slice(&bytes[17..]);
-        let group = u64::from(word(9)) | u64::from(word(13)) << 32;
-        Ok(Hello { purpose, rank: word(1), size: word(5), group, address: address_of(&address) })
+        address.copy_from_slice(&bytes[13..]);
+        let group = u64::from(word(5)) | u64::from(word(9)) << 32;
+        Ok(Hello { purpose, size: word(1), group, address: address_of(&address) })
     }
 
-    /// Whether the caller can be one of `size` ranks, and not `rank` itself.
-    pub fn check(&self, rank: usize, size: usize) -> Result<(), String> {
+    /// Whether `caller` can be one of `size` ranks, and not `rank` itself; `name` is the number of the group's name.
+    pub fn check(&self, caller: u32, rank: usize, size: usize, name: u64) -> Result<(), String> {
+        if self.purpose == Purpose::Join && self.group != name {
+            return Err("it belongs to a group with another name (THINWIRE_GROUP)".into());
+        }
         if self.size as usize != size {
             return Err(format!("this group has {size} ranks, it was told {} (WORLD_SIZE)", self.size));
         }
-        if self.rank as usize >= size {
-            return Err(format!("it calls itself rank {}, but the ranks are 0 to {}", self.rank, size - 1));
+        if caller as usize >= size {
+            return Err(format!("it calls itself rank {caller}, but the ranks are 0 to {}", size - 1));
         }
-        if self.rank as usize == rank {
+        if caller as usize == rank {
             return Err(format!("it calls itself rank {rank}, which is this rank (RANK)"));
         }
-        if self.purpose != Purpose::Join && (self.rank as usize) < rank {
-            return Err(format!(
-                "rank {} is to be called by rank {rank}, not the other way round",
-                self.rank
-            ));
+        if self.purpose != Purpose::Join && (caller as usize) < rank {
+            return Err(format!("rank {caller} is to be called by rank {rank}, not the other way round"));
         }
         Ok(())
     }
@@ -191,9 +226,11 @@ mod tests {
             [(Purpose::Join, HERE), (Purpose::Data, "[fe80::1]:9"), (Purpose::Notes, HERE)]
         {
             let address = address.parse().unwrap();
-            let hello = Hello { purpose, rank: 3, size: 70_000, group: 1 << 60, address };
+            let hello = Hello { purpose, size: 70_000, group: 1 << 60, address };
             assert_eq!(Hello::parse(&hello.to_bytes()), Ok(hello));
         }
+        let claim = Claim { caller: 70_000, called: 3 };
+        assert_eq!(Claim::parse(&opening(VERSION, true, claim)), claim);
         let table = Table { group: 7, addresses: vec![HERE.parse().unwrap(); 5] };
         assert_eq!(Table::parse(&table.to_bytes(), 5), Ok(table.clone()));
         assert!(Table::parse(&table.to_bytes(), 4).is_err() && Table::parse(&[1], 0).is_err());
@@ -209,7 +246,7 @@ mod tests {
         };
         assert!(
             refused(greeting(VERSION + 1, false), false)
-                .contains("version 2 of the protocol, this rank version 1")
+                .contains("version 3 of the protocol, this rank version 2")
         );
         assert!(refused(greeting(VERSION, false), true).contains("it has none"));
         assert!(refused(greeting(VERSION, true), false).contains("this rank has none"));
@@ -218,16 +255,17 @@ mod tests {
 
     #[test]
     fn ranks_that_do_not_fit_are_refused_with_both_values() {
-        let hello =
-            |purpose, rank, size| Hello { purpose, rank, size, group: 0, address: HERE.parse().unwrap() };
-        assert_eq!(hello(Purpose::Join, 2, 4).check(0, 4), Ok(()));
-        for (hello, words) in [
-            (hello(Purpose::Join, 2, 3), "this group has 4 ranks, it was told 3"),
-            (hello(Purpose::Join, 4, 4), "rank 4, but the ranks are 0 to 3"),
-            (hello(Purpose::Join, 1, 4), "which is this rank"),
-            (hello(Purpose::Data, 0, 4), "to be called by rank 1"),
+        let name = number_of_name("a");
+        let hello = |purpose, size| Hello { purpose, size, group: name, address: HERE.parse().unwrap() };
+        assert_eq!(hello(Purpose::Join, 4).check(2, 0, 4, name), Ok(()));
+        for (hello, caller, name, words) in [
+            (hello(Purpose::Join, 3), 2, name, "this group has 4 ranks, it was told 3"),
+            (hello(Purpose::Join, 4), 4, name, "rank 4, but the ranks are 0 to 3"),
+            (hello(Purpose::Join, 4), 1, name, "which is this rank"),
+            (hello(Purpose::Data, 4), 0, name, "to be called by rank 1"),
+            (hello(Purpose::Join, 4), 2, number_of_name("b"), "another name (THINWIRE_GROUP)"),
         ] {
-            let reason = hello.check(1, 4).unwrap_err();
+            let reason = hello.check(caller, 1, 4, name).unwrap_err();
             assert!(reason.contains(words), "{reason}");
         }
     }

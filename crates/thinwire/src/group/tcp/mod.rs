@@ -4,15 +4,19 @@
 //! bytes, and [`shaper`] imitates a slower network where one wants to know what it would be like.
 
 mod bell;
+mod callers;
 mod connection;
 mod hello;
+mod introduction;
 mod line;
 mod link;
+mod overseer;
 mod pace;
 mod reception;
 mod rendezvous;
 mod schedule;
 mod seal;
+mod secret;
 mod secure;
 mod settings;
 mod shaper;
@@ -21,7 +25,7 @@ mod wire;
 
 pub use link::Link;
 pub use schedule::Schedule;
-pub use secure::Secret;
+pub use secret::Secret;
 pub use settings::TcpSettings;
 pub use wire::TcpWire;
 

@@ -1,157 +1,327 @@
 //! Answers the calls of other ranks, and of strangers, while the group forms.
 //!
-//! Every caller gets a short-lived thread and a short time to say who it is, so one that says nothing, or dribbles,
-//! holds up nobody. Those that introduce themselves properly are handed on; all others are refused and logged.
+//! One thread listens to all callers at once and never waits for one of them; [`Callers`] decides who leaves when
+//! there is no room. Ranks that introduce themselves properly go into a queue of limited length; all others are
+//! refused and logged, at most [`WARNINGS`] a second.
 
-use std::collections::BTreeMap;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::collections::VecDeque;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
 
 use super::bell::Bell;
+use super::callers::{Callers, Entry};
+use super::connection::CLOSED;
 use super::hello::Hello;
-use super::line::Line;
-use super::secure::Identity;
+use super::introduction::{Desk, Introduction, Progress};
+use super::line::{FAREWELL, Line};
+use super::socket::poll_until;
 
 /// How long a caller may take to introduce itself.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Callers that are listened to at once. One more, and the one that has been silent for longest is hung up on: a
-/// rank introduces itself within milliseconds, and calls again if it was too slow.
-const MOST_CALLERS: usize = 64;
+/// Callers that are accepted before those that are here are listened to again.
+const AT_ONCE: usize = 64;
+
+/// Ranks that have introduced themselves and may wait for their answer, beyond one for each rank.
+const WAITING: usize = 64;
+
+/// Refused callers that are logged in a second; the others are counted.
+const WARNINGS: u32 = 32;
 
 /// One who has introduced itself.
 pub(super) struct Caller {
     pub line: Line,
+    pub rank: u32,
     pub hello: Hello,
     pub from: SocketAddr,
 }
 
-/// What the threads share.
-struct Desk {
-    rank: usize,
-    size: usize,
-    identity: Option<Arc<Identity>>,
-    /// Callers that have not introduced themselves yet, to be hung up on at the end.
-    talking: Mutex<BTreeMap<u64, TcpStream>>,
+/// What the thread and its owner share.
+#[derive(Default)]
+struct Shared {
+    ready: VecDeque<Caller>,
+    /// How many callers were refused, and the last of those that came furthest, among which a rank with a wrong secret
+    /// would be.
+    refused: u64,
+    furthest: Option<(u8, SocketAddr, String)>,
 }
 
-impl Desk {
-    fn talking(&self) -> MutexGuard<'_, BTreeMap<u64, TcpStream>> {
-        self.talking.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Listens to one caller.
-    fn listen(&self, stream: TcpStream, from: SocketAddr) -> Option<Caller> {
-        let until = Instant::now() + PATIENCE;
-        match Line::answer(stream, self.identity.as_deref(), until) {
-            Ok((line, hello)) => match hello.check(self.rank, self.size) {
-                Ok(()) => return Some(Caller { line, hello, from }),
-                Err(reason) => {
-                    tracing::warn!(%from, "a caller was refused: {reason}");
-                    line.refuse(&reason);
-                }
-            },
-            Err(failure) => tracing::warn!(%from, "a caller was refused: {failure}"),
-        }
-        None
-    }
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The listener and its threads. The port is closed when it is dropped.
+/// The listener and its thread. The port is closed when it is dropped.
 pub(super) struct Reception {
-    desk: Arc<Desk>,
-    bell: Arc<Bell>,
+    shared: Arc<Mutex<Shared>>,
+    /// Rung when somebody is ready.
+    ready: Arc<Bell>,
+    /// Rung at the end.
+    end: Arc<Bell>,
     thread: Option<JoinHandle<()>>,
-    callers: Receiver<Caller>,
 }
 
 impl Reception {
-    /// Answers calls for `rank` of `size`.
-    pub fn open(
-        listener: TcpListener,
-        rank: usize,
-        size: usize,
-        identity: Option<Arc<Identity>>,
-    ) -> std::io::Result<Reception> {
+    /// Answers the calls that come in at `listener`.
+    pub fn open(listener: TcpListener, desk: Desk) -> std::io::Result<Reception> {
         listener.set_nonblocking(true)?;
-        let desk = Arc::new(Desk { rank, size, identity, talking: Mutex::default() });
-        let bell = Arc::new(Bell::new()?);
-        let (sender, callers) = channel();
-        let work = {
-            let (desk, bell) = (desk.clone(), bell.clone());
-            move || receive_callers(&listener, &desk, &bell, &sender)
+        // A flood must not fill the system's queue while this thread is busy: there nobody chooses who leaves.
+        socket2::SockRef::from(&listener).listen(1024)?;
+        let shared = Arc::<Mutex<Shared>>::default();
+        let (ready, end) = (Arc::new(Bell::new()?), Arc::new(Bell::new()?));
+        let mut thread = Acceptor {
+            most_ready: desk.size + WAITING,
+            listener,
+            desk,
+            callers: Callers::new(),
+            shared: shared.clone(),
+            ready: ready.clone(),
+            log: Log::new(),
         };
-        let thread = std::thread::Builder::new().name("thinwire-reception".into()).spawn(work)?;
-        Ok(Reception { desk, bell, thread: Some(thread), callers })
+        let bell = end.clone();
+        let thread =
+            std::thread::Builder::new().name("thinwire-reception".into()).spawn(move || thread.run(&bell))?;
+        Ok(Reception { shared, ready, end, thread: Some(thread) })
     }
 
-    /// The next who has introduced itself; `None` when nobody has by then.
-    pub fn next(&self, until: Instant) -> Option<Caller> {
-        self.callers.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
+    /// The next who has introduced itself, if somebody has.
+    pub fn next(&self) -> Option<Caller> {
+        self.ready.quiet();
+        let mut shared = lock(&self.shared);
+        let caller = shared.ready.pop_front();
+        if !shared.ready.is_empty() {
+            self.ready.ring();
+        }
+        caller
+    }
+
+    /// How many callers were refused and why one that came far was, for an error.
+    pub fn refusals(&self) -> String {
+        let shared = lock(&self.shared);
+        match &shared.furthest {
+            None => String::new(),
+            Some((_, from, reason)) => {
+                let count = shared.refused;
+                let callers = if count == 1 { "caller was" } else { "callers were" };
+                format!("; {count} {callers} refused, one of them from {from}: {reason}")
+            }
+        }
+    }
+}
+
+/// It can be read when [`next`](Reception::next) has somebody.
+impl AsFd for Reception {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
     }
 }
 
 impl Drop for Reception {
     fn drop(&mut self) {
-        self.bell.ring();
-        // The threads end when their connections do. A caller taken in the meantime is hung up on by the other
-        // thread, which looks at the bell after each.
-        hang_up(&self.desk);
+        self.end.ring();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn hang_up(desk: &Desk) {
-    for stream in desk.talking().values() {
-        let _ = stream.shutdown(Shutdown::Both);
+/// One that is listened to, or one that was refused and has a moment to hear why.
+enum Guest {
+    Introducing(SocketAddr, Introduction),
+    Leaving(Line),
+}
+
+impl AsFd for Guest {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Guest::Introducing(_, introduction) => introduction.as_fd(),
+            Guest::Leaving(line) => line.as_fd(),
+        }
     }
 }
 
-fn receive_callers(listener: &TcpListener, desk: &Desk, bell: &Bell, callers: &Sender<Caller>) {
-    std::thread::scope(|scope| {
-        for number in 0.. {
-            let mut events = [PollFd::new(bell, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
-            let _ = poll(&mut events, None);
-            if !events[0].revents().is_empty() {
-                break;
-            }
-            // It may have gone again, or this process has no file left for it; both pass.
-            let Ok((stream, from)) = listener.accept() else {
+struct Acceptor {
+    listener: TcpListener,
+    desk: Desk,
+    most_ready: usize,
+    callers: Callers<Guest>,
+    shared: Arc<Mutex<Shared>>,
+    ready: Arc<Bell>,
+    log: Log,
+}
+
+impl Acceptor {
+    fn run(&mut self, end: &Bell) {
+        loop {
+            let soonest = self.callers.iter().map(|entry| entry.until).min();
+            let until = soonest.into_iter().chain(self.log.until()).min();
+            let until = until.unwrap_or_else(|| Instant::now() + PATIENCE);
+            let mut events =
+                vec![PollFd::new(end, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
+            events.extend(self.callers.iter().map(|entry| PollFd::new(&entry.caller, PollFlags::IN)));
+            let polled = poll_until(&mut events, until);
+            let happened: Vec<bool> = events.iter().map(|event| !event.revents().is_empty()).collect();
+            if polled.is_err() {
+                // No memory for it; that passes.
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
-            };
-            let Ok(copy) = stream.try_clone() else { continue };
-            let mut talking = desk.talking();
-            if talking.len() >= MOST_CALLERS
-                && let Some((_, silent)) = talking.pop_first()
-            {
-                tracing::warn!(
-                    "{MOST_CALLERS} callers have not introduced themselves; the first is hung up on"
-                );
-                let _ = silent.shutdown(Shutdown::Both);
             }
-            talking.insert(number, copy);
-            drop(talking);
-            let talk = move || {
-                let caller = desk.listen(stream, from);
-                desk.talking().remove(&number);
-                if let Some(caller) = caller {
-                    // Nobody waits for it any more when the group is complete.
-                    let _ = callers.send(caller);
+            if happened[0] {
+                return;
+            }
+            // From the end, because the last one takes the place of one that leaves.
+            for at in (0..self.callers.len()).rev() {
+                if happened[2 + at] {
+                    self.listen(at);
+                } else if self.callers.get_mut(at).until <= Instant::now() {
+                    self.dismiss(at, "it has not introduced itself in time");
+                }
+            }
+            if happened[1] {
+                self.accept();
+            }
+            self.log.flush(Instant::now());
+        }
+    }
+
+    /// Takes new callers in, and listens to each at once: most have something to say already.
+    fn accept(&mut self) {
+        for _ in 0..AT_ONCE {
+            let (stream, from) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+                    let no_room =
+                        matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM));
+                    // No file is left for it, unless somebody leaves. Or it has gone again.
+                    if !no_room || self.callers.displace(None, Instant::now()).is_none() {
+                        std::thread::sleep(Duration::from_millis(1));
+                        return;
+                    }
+                    continue;
                 }
             };
-            let thread = std::thread::Builder::new().name("thinwire-caller".into()).spawn_scoped(scope, talk);
-            if thread.is_err() {
-                desk.talking().remove(&number);
+            self.welcome(stream, from);
+        }
+    }
+
+    fn welcome(&mut self, stream: TcpStream, from: SocketAddr) {
+        let Ok(introduction) = Introduction::new(stream, &self.desk) else { return };
+        let now = Instant::now();
+        let entry = Entry::new(from.ip(), now, now + PATIENCE, Guest::Introducing(from, introduction));
+        if let Some(entry) = self.callers.admit(entry)
+            && let Guest::Introducing(from, _) = entry.caller
+        {
+            self.refused(from, 0, "too many callers; it has said the least".into());
+        }
+        self.listen(self.callers.len() - 1);
+    }
+
+    fn listen(&mut self, at: usize) {
+        let entry = self.callers.get_mut(at);
+        let (from, introduction) = match &mut entry.caller {
+            Guest::Introducing(from, introduction) => (*from, introduction),
+            Guest::Leaving(line) => {
+                if line.has_left() {
+                    self.callers.remove(at);
+                }
+                return;
+            }
+        };
+        let progress = introduction.advance(&self.desk);
+        if let Progress::Waiting = progress {
+            let progress = introduction.progress();
+            return entry.set_progress(progress, Instant::now());
+        }
+        let reached = introduction.progress();
+        let Guest::Introducing(_, introduction) = self.callers.remove(at).caller else { return };
+        let mut line = introduction.into_line();
+        match progress {
+            Progress::Waiting => {}
+            Progress::Introduced(rank, hello) => self.hand_on(Caller { line, rank, hello, from }),
+            Progress::Refused(reason, tell) => {
+                if tell {
+                    line.refuse(&reason);
+                    let now = Instant::now();
+                    self.callers.admit(Entry::new(from.ip(), now, now + FAREWELL, Guest::Leaving(line)));
+                }
+                self.refused(from, reached, reason);
             }
         }
-        hang_up(desk);
-    });
+    }
+
+    /// Ends the introduction of one whose time is over.
+    fn dismiss(&mut self, at: usize, reason: &str) {
+        if let Guest::Introducing(from, _) = self.callers.remove(at).caller {
+            self.refused(from, 0, reason.into());
+        }
+    }
+
+    fn hand_on(&mut self, caller: Caller) {
+        let mut shared = lock(&self.shared);
+        if shared.ready.len() >= self.most_ready {
+            // It calls again.
+            drop(shared);
+            return self.refused(caller.from, 0, "too many wait for an answer".into());
+        }
+        shared.ready.push_back(caller);
+        drop(shared);
+        self.ready.ring();
+    }
+
+    fn refused(&mut self, from: SocketAddr, reached: u8, reason: String) {
+        self.log.warn(from, &reason, Instant::now());
+        // One that left by itself says less than one that was sent away.
+        let reached = if reason.contains(CLOSED) { 0 } else { reached };
+        let mut shared = lock(&self.shared);
+        shared.refused += 1;
+        if shared.furthest.as_ref().is_none_or(|(furthest, ..)| reached >= *furthest) {
+            shared.furthest = Some((reached, from, reason));
+        }
+    }
+}
+
+/// Warnings, of which a flood does not make a flood.
+struct Log {
+    since: Instant,
+    logged: u32,
+    untold: u64,
+}
+
+impl Log {
+    fn new() -> Log {
+        Log { since: Instant::now(), logged: 0, untold: 0 }
+    }
+
+    fn warn(&mut self, from: SocketAddr, reason: &str, now: Instant) {
+        self.flush(now);
+        if self.logged < WARNINGS {
+            self.logged += 1;
+            tracing::warn!(%from, "a caller was refused: {reason}");
+        } else {
+            self.untold += 1;
+        }
+    }
+
+    /// When there is something to tell.
+    fn until(&self) -> Option<Instant> {
+        (self.untold > 0).then(|| self.since + Duration::from_secs(1))
+    }
+
+    /// Begins a new second, and tells how many were not told in the last.
+    fn flush(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.since) < Duration::from_secs(1) {
+            return;
+        }
+        if self.untold > 0 {
+            tracing::warn!("{} more callers were refused", self.untold);
+        }
+        *self = Log { since: now, logged: 0, untold: 0 };
+    }
 }

@@ -1,8 +1,12 @@
 //! How the ranks find each other.
 //!
 //! Rank 0 waits at an address all know. The others call it and say where they can be called; when all have, it
-//! hands everybody the table. Then each rank calls every lower one twice, for data and for notes. Whatever else
-//! comes to an open port is refused, and the ports are closed when the group is complete.
+//! hands everybody the table. Then each rank calls every lower one twice, for data and for notes, while rank 0
+//! [keeps watch](super::overseer). Whatever else comes to an open port is refused, and the ports are closed when the
+//! group is complete.
+//!
+//! No wait depends on strangers: callers are answered by a thread of their own, nothing that is said to one blocks, and
+//! every loop looks at its deadline before it looks at the next caller.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::ErrorKind;
@@ -10,12 +14,17 @@ use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::connection::Connection;
-use super::hello::{Hello, Purpose, Table};
-use super::line::{Failure, Line};
+use rustix::event::{PollFd, PollFlags};
+
+use super::connection::CLOSED;
+use super::hello::{Claim, Hello, Purpose, Table, number_of_name};
+use super::introduction::Desk;
+use super::line::{Failure, Line, farewell};
+use super::overseer::{GRACE, Host, Overseer, Places, refuse};
 use super::reception::{Caller, Reception};
 use super::secure::Identity;
 use super::settings::TcpSettings;
+use super::socket::poll_until;
 use super::wire::Peer;
 use crate::{Error, Result};
 
@@ -26,9 +35,6 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// How long one call may take; then it is made again.
 const ONE_CALL: Duration = Duration::from_secs(5);
 
-/// How much longer the others wait for rank 0 than it waits for them: it knows who is missing and tells them.
-const GRACE: Duration = Duration::from_millis(700);
-
 /// How long rank 0 waits for a port that somebody else has: the rank 0 before it may still be ending, and a process
 /// that was being started while the port was looked for keeps it until it runs its program.
 const PORT_PATIENCE: Duration = Duration::from_secs(3);
@@ -38,14 +44,15 @@ pub(super) fn meet(settings: &TcpSettings) -> Result<Vec<Option<Peer>>> {
     if settings.size == 1 {
         return Ok(vec![None]);
     }
-    let meeting = Meeting {
-        settings,
-        identity: match &settings.secret {
-            None => None,
-            Some(secret) => Some(Arc::new(Identity::new(secret.clone()).map_err(|r| failed(settings, r))?)),
-        },
-        until: Instant::now() + settings.deadline,
+    let until = Instant::now() + settings.deadline;
+    let identity = match &settings.secret {
+        None => None,
+        Some(secret) => {
+            let identity = Identity::new(secret, &settings.group).map_err(|r| failed(settings, r))?;
+            Some(Arc::new(identity))
+        }
     };
+    let meeting = Meeting { settings, identity, until };
     let peers = if settings.rank == 0 { meeting.host() } else { meeting.visit() };
     peers.map_err(|reason| failed(settings, reason))
 }
@@ -71,38 +78,51 @@ impl Meeting<'_> {
         let listener = self.listen_as_host()?;
         let here = listener.local_addr().map_err(words)?;
         self.warn_of_open_port(here);
-        let reception = Reception::open(listener, 0, size, self.identity.clone()).map_err(words)?;
-        let mut guests: Vec<Option<Caller>> = (0..size).map(|_| None).collect();
-        while guests[1..].iter().any(Option::is_none) {
-            match reception.next(self.until) {
-                Some(caller) if caller.hello.purpose == Purpose::Join => {
-                    seat(caller, &mut guests);
-                    if guests[1..].iter().all(Option::is_some) {
-                        // Whoever has left while the others were waited for may come again.
-                        guests
-                            .iter_mut()
-                            .for_each(|guest| drop(guest.take_if(|guest| guest.line.is_closed())));
-                    }
+        let reception = Reception::open(listener, self.desk()).map_err(words)?;
+        let guests = self.gather(&reception, here)?;
+        // Its own address is the one they have called.
+        let addresses = [here].into_iter().chain(guests.iter().map(|guest| guest.hello.address));
+        let table = Table { group: group_number(), addresses: addresses.collect() };
+        let overseer = Overseer::new(guests.into_iter(), self.settings.deadline);
+        let mut places = Places::new(0, size, table.group);
+        overseer.complete(&table.to_bytes(), &reception, &mut places, self.until)?;
+        Ok(places.into_peers(vec![]))
+    }
+
+    /// Waits until all other ranks have joined.
+    fn gather(&self, reception: &Reception, here: SocketAddr) -> Result<Vec<Caller>, String> {
+        let size = self.settings.size;
+        let mut guests: Vec<Option<Caller>> = (1..size).map(|_| None).collect();
+        loop {
+            if guests.iter().all(Option::is_some) {
+                // Whoever has left while the others were waited for may come again.
+                guests.iter_mut().for_each(|guest| drop(guest.take_if(|guest| guest.line.is_closed())));
+                if guests.iter().all(Option::is_some) {
+                    return Ok(guests.into_iter().flatten().collect());
                 }
+            }
+            if Instant::now() >= self.until {
+                let missing = list((1..size).filter(|&rank| guests[rank - 1].is_none()));
+                let seconds = self.settings.deadline.as_secs_f64();
+                let reason = format!("no word from {missing} of {size} at {here} within {seconds} s");
+                farewell(guests.into_iter().flatten().map(|guest| guest.line).collect(), &reason);
+                return Err(reason + &reception.refusals());
+            }
+            match reception.next() {
+                Some(caller) if caller.hello.purpose == Purpose::Join => seat(caller, &mut guests),
                 Some(caller) => refuse(caller, "the group is not complete yet"),
                 None => {
-                    let missing = list((1..size).filter(|&rank| guests[rank].is_none()));
-                    let seconds = self.settings.deadline.as_secs_f64();
-                    let reason = format!("no word from {missing} of {size} at {here} within {seconds} s");
-                    guests.into_iter().flatten().for_each(|guest| guest.line.refuse(&reason));
-                    return Err(reason);
+                    let mut event = [PollFd::new(reception, PollFlags::IN)];
+                    poll_until(&mut event, self.until).map_err(words)?;
                 }
             }
         }
-        // Its own address is the one they have called.
-        let address = |guest: &Option<Caller>| guest.as_ref().map_or(here, |guest| guest.hello.address);
-        let table = Table { group: group_number(), addresses: guests.iter().map(address).collect() };
-        for (rank, guest) in guests.into_iter().enumerate() {
-            let Some(mut guest) = guest else { continue };
-            let told = guest.line.send(&table.to_bytes(), self.until);
-            told.map_err(|failure| format!("rank {rank} at {} left: {failure}", guest.from))?;
-        }
-        self.collect(&reception, table.group, vec![])
+    }
+
+    fn desk(&self) -> Desk {
+        let TcpSettings { rank, size, .. } = *self.settings;
+        let name = number_of_name(&self.settings.group);
+        Desk { rank, size, identity: self.identity.clone(), name }
     }
 
     /// Any other rank.
@@ -115,39 +135,62 @@ impl Meeting<'_> {
                 reception = Some(self.open_reception(local)?);
             }
             let address = reception.as_ref().map_or(local, |(_, address)| *address);
-            Ok(Hello { purpose: Purpose::Join, rank: *rank as u32, size: *size as u32, group: 0, address })
+            let group = number_of_name(&self.settings.group);
+            Ok(Hello { purpose: Purpose::Join, size: *size as u32, group, address })
         };
         let target = Target::Master(master, *port);
-        let table_bytes = Table::bytes(*size);
-        let (_, table, host) = self.call(0, target, hello, table_bytes, self.until + GRACE)?;
+        let call = Call { peer: 0, target, answer: Table::bytes(*size), until: self.until + GRACE };
+        let (line, table, address) = self.call(call, hello, None)?;
         let table = Table::parse(&table, *size).map_err(|reason| format!("rank 0 sent {reason}"))?;
         let Some((reception, _)) = reception else { return Err("rank 0 was not called".into()) };
+        let mut host = Host::new(line, address, *rank);
+        let connected = self.connect(&mut host, &table, &reception);
+        if let Err(reason) = &connected {
+            // For the others, who would have to find out by themselves.
+            farewell(vec![host.line], reason);
+        }
+        connected
+    }
+
+    /// Calls all lower ranks and waits for the calls of the higher ones.
+    fn connect(
+        &self,
+        host: &mut Host,
+        table: &Table,
+        reception: &Reception,
+    ) -> Result<Vec<Option<Peer>>, String> {
+        let TcpSettings { rank, size, deadline, .. } = *self.settings;
         let mut lower = Vec::new();
-        for peer in 0..*rank {
-            let address = if peer == 0 { host } else { table.addresses[peer] };
-            let connect = |purpose| {
-                let group = table.group;
-                let hello = Hello { purpose, rank: *rank as u32, size: *size as u32, group, address };
-                let (line, _, _) = self.call(peer, Target::Address(address), |_| Ok(hello), 0, self.until)?;
-                line.into_connection().map_err(words)
+        for peer in 0..rank {
+            host.report_call(peer);
+            let address = if peer == 0 { host.address } else { table.addresses[peer] };
+            let mut connect = |purpose| {
+                let hello = Hello { purpose, size: size as u32, group: table.group, address };
+                let call = Call { peer, target: Target::Address(address), answer: 0, until: self.until };
+                let (line, _, _) = self.call(call, |_| Ok(hello), Some(host))?;
+                line.into_connection().map_err(|failure| format!("rank {peer} at {address} left: {failure}"))
             };
             lower.push(Peer::new(connect(Purpose::Data)?, connect(Purpose::Notes)?));
         }
-        self.collect(&reception, table.group, lower)
+        let mut places = Places::new(rank, size, table.group);
+        host.complete(reception, &mut places, self.until + GRACE, deadline)?;
+        Ok(places.into_peers(lower))
     }
 
-    /// Calls `peer` until it answers; gives its answer too, and the address that worked.
+    /// Calls a rank until it answers; gives its answer too, and the address that worked. It ends early when `host`
+    /// says that the meeting has ended.
     fn call(
         &self,
-        peer: usize,
-        target: Target<'_>,
+        call: Call<'_>,
         mut hello: impl FnMut(SocketAddr) -> Result<Hello, String>,
-        answer: usize,
-        until: Instant,
+        mut host: Option<&mut Host>,
     ) -> Result<(Line, Vec<u8>, SocketAddr), String> {
+        let Call { peer, target, answer, until } = call;
+        let claim = Claim { caller: self.settings.rank as u32, called: peer as u32 };
         let mut pause = FIRST_PAUSE;
+        let mut last = String::from("its name has no address");
+        let mut called = false;
         loop {
-            let mut last = String::from("its name has no address");
             for address in target.addresses(&mut last) {
                 let limit = (Instant::now() + ONE_CALL).min(self.until);
                 let left = limit.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
@@ -159,81 +202,65 @@ impl Meeting<'_> {
                     }
                 };
                 let introduction = hello(stream.local_addr().map_err(words)?)?;
-                let line = Line::call(stream, self.identity.as_deref(), introduction, limit);
-                match line.and_then(|mut line| line.receive(answer, until).map(|answer| (line, answer))) {
+                let line = Line::call(stream, self.identity.as_deref(), claim, introduction, limit);
+                let answered = match line {
+                    Ok(line) => self.answer(line, answer, until, host.as_deref_mut())?,
+                    Err(failure) => Err(failure),
+                };
+                match answered {
                     Ok((line, answer)) => return Ok((line, answer, address)),
                     Err(Failure::Refused(reason)) => return Err(format!("rank {peer} refused: {reason}")),
-                    Err(Failure::Broken(reason)) => last = reason,
+                    // The last call of all is cut short, which says nothing.
+                    Err(Failure::Broken(_)) if called && Instant::now() >= self.until => {}
+                    Err(Failure::Broken(reason)) => last = self.explain(reason),
                 }
             }
+            called = true;
             let left = self.until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let seconds = self.settings.deadline.as_secs_f64();
-                return Err(format!(
-                    "rank {peer} at {target} could not be reached within {seconds} s: {last}"
-                ));
+                let own = format!("rank {peer} at {target} could not be reached within {seconds} s: {last}");
+                return Err(match host {
+                    None => own,
+                    Some(host) => host.ask_who_is_missing(own),
+                });
             }
-            std::thread::sleep(pause.min(left));
+            match host.as_deref_mut() {
+                None => std::thread::sleep(pause.min(left)),
+                Some(host) => host.wait_with(None, Instant::now() + pause.min(left))?,
+            }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
-    /// Waits for the calls of all higher ranks.
-    fn collect(
+    /// Waits for the answer of a rank that was called; the outer error is that the meeting has ended.
+    fn answer(
         &self,
-        reception: &Reception,
-        group: u64,
-        lower: Vec<Peer>,
-    ) -> Result<Vec<Option<Peer>>, String> {
-        let TcpSettings { rank, size, .. } = *self.settings;
-        let mut data: Vec<Option<Connection>> = (0..size).map(|_| None).collect();
-        let mut notes: Vec<Option<Connection>> = (0..size).map(|_| None).collect();
-        let missing = |data: &[Option<Connection>], notes: &[Option<Connection>]| -> Vec<usize> {
-            (rank + 1..size).filter(|&peer| data[peer].is_none() || notes[peer].is_none()).collect()
+        mut line: Line,
+        most: usize,
+        until: Instant,
+        host: Option<&mut Host>,
+    ) -> Result<Result<(Line, Vec<u8>), Failure>, String> {
+        let Some(host) = host else {
+            return Ok(line.receive(most, until).map(|answer| (line, answer)));
         };
         loop {
-            let still = missing(&data, &notes);
-            if still.is_empty() {
-                break;
-            }
-            let Some(mut caller) = reception.next(self.until) else {
-                let seconds = self.settings.deadline.as_secs_f64();
-                return Err(format!("no connection from {} within {seconds} s", list(still.into_iter())));
-            };
-            let peer = caller.hello.rank as usize;
-            let place = match caller.hello.purpose {
-                Purpose::Join if rank == 0 => {
-                    refuse(
-                        caller,
-                        &format!("there is a rank {peer} already; is the group of an earlier start?"),
-                    );
-                    continue;
-                }
-                Purpose::Join => {
-                    refuse(caller, &format!("this is rank {rank}; groups are joined at rank 0"));
-                    continue;
-                }
-                _ if caller.hello.group != group => {
-                    refuse(caller, "it belongs to another group of ranks");
-                    continue;
-                }
-                Purpose::Data => &mut data[peer],
-                Purpose::Notes => &mut notes[peer],
-            };
-            if place.is_some() {
-                refuse(caller, &format!("there is a rank {peer} already"));
-                continue;
-            }
-            match caller.line.send(&[], self.until) {
-                Ok(()) => *place = Some(caller.line.into_connection().map_err(words)?),
-                Err(failure) => tracing::warn!(from = %caller.from, rank = peer, "a caller left: {failure}"),
+            match line.try_receive(most) {
+                Ok(Some(answer)) => return Ok(Ok((line, answer))),
+                Ok(None) if Instant::now() < until => host.wait_with(Some(&line), until)?,
+                Ok(None) => return Ok(Err(Failure::Broken("it did not answer in time".into()))),
+                Err(failure) => return Ok(Err(failure)),
             }
         }
-        let higher = data.into_iter().zip(notes).skip(rank + 1).map(|pair| match pair {
-            (Some(data), Some(notes)) => Some(Peer::new(data, notes)),
-            _ => None,
-        });
-        Ok(lower.into_iter().map(Some).chain([None]).chain(higher).collect())
+    }
+
+    /// Adds to the words for a call that failed what a rank with another secret is not told.
+    fn explain(&self, reason: String) -> String {
+        match &self.identity {
+            _ if reason != CLOSED => reason,
+            Some(_) => reason + "; has it another secret (THINWIRE_SECRET)?",
+            None => reason + "; has its group a secret (THINWIRE_SECRET)?",
+        }
     }
 
     fn listen_as_host(&self) -> Result<TcpListener, String> {
@@ -271,13 +298,13 @@ impl Meeting<'_> {
 
     /// Opens this rank's own port at the address from which it reaches rank 0, and says how others call it.
     fn open_reception(&self, local: SocketAddr) -> Result<(Reception, SocketAddr), String> {
-        let TcpSettings { rank, size, bind, .. } = *self.settings;
+        let TcpSettings { bind, .. } = *self.settings;
         let ip = bind.unwrap_or(local.ip());
         let listener =
             TcpListener::bind((ip, 0)).map_err(|error| format!("can't listen at {ip}: {error}"))?;
         let here = listener.local_addr().map_err(words)?;
         self.warn_of_open_port(here);
-        let reception = Reception::open(listener, rank, size, self.identity.clone()).map_err(words)?;
+        let reception = Reception::open(listener, self.desk()).map_err(words)?;
         let ip = if ip.is_unspecified() { local.ip() } else { ip };
         Ok((reception, (ip, here.port()).into()))
     }
@@ -289,6 +316,16 @@ impl Meeting<'_> {
             );
         }
     }
+}
+
+/// A call that is made until it is answered.
+struct Call<'a> {
+    peer: usize,
+    target: Target<'a>,
+    /// The most bytes of an answer.
+    answer: usize,
+    /// How long an answer is waited for.
+    until: Instant,
 }
 
 /// Whom to call.
@@ -324,20 +361,15 @@ impl std::fmt::Display for Target<'_> {
     }
 }
 
-fn refuse(caller: Caller, reason: &str) {
-    tracing::warn!(from = %caller.from, rank = caller.hello.rank, "a caller was refused: {reason}");
-    caller.line.refuse(reason);
-}
-
 /// Gives a caller its place, unless it is taken by one that is still there.
 fn seat(caller: Caller, guests: &mut [Option<Caller>]) {
-    let rank = caller.hello.rank as usize;
-    match &guests[rank] {
+    let rank = caller.rank as usize;
+    match &guests[rank - 1] {
         Some(first) if !first.line.is_closed() => {
             let reason = format!("there is a rank {rank} already, at {} (RANK)", first.from);
             refuse(caller, &reason);
         }
-        _ => guests[rank] = Some(caller),
+        _ => guests[rank - 1] = Some(caller),
     }
 }
 
@@ -346,7 +378,8 @@ fn group_number() -> u64 {
     RandomState::new().build_hasher().finish() | 1
 }
 
-fn list(ranks: impl Iterator<Item = usize>) -> String {
+/// Ranks, for an error.
+pub(super) fn list(ranks: impl Iterator<Item = usize>) -> String {
     let ranks: Vec<String> = ranks.map(|rank| rank.to_string()).collect();
     format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, ranks.join(", "))
 }

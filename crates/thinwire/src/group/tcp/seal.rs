@@ -2,6 +2,10 @@
 //!
 //! A record is its length in two bytes and up to 65,535 bytes of ciphertext. Several are sealed before they go to
 //! the system and several are taken from it at once, so that there is not a system call for each.
+//!
+//! After every [`RECORDS_OF_A_KEY`] records of a direction its key is replaced by one that is derived from it (Noise's
+//! rekey). Both ends count the records of the stream, so nothing has to be said about it. AES-GCM under one key is
+//! safe for about 2^36 bytes; and a key that leaks opens nothing that was sent before it came into use.
 
 use snow::TransportState;
 
@@ -15,9 +19,33 @@ const WHOLE: usize = LENGTH + RECORD + TAG;
 /// Records that are sealed before they are sent, and that are received at once.
 const RECORDS: usize = 4;
 
+/// Records under one key: 4 GiB at most.
+const RECORDS_OF_A_KEY: u32 = 1 << 16;
+
+/// Records that one direction has left under its key.
+#[derive(Debug, Clone, Copy)]
+struct Left {
+    now: u32,
+    whole: u32,
+}
+
+impl Left {
+    /// Counts a record; true when the next one is under a new key.
+    fn is_used_up(&mut self) -> bool {
+        self.now -= 1;
+        if self.now == 0 {
+            self.now = self.whole;
+            return true;
+        }
+        false
+    }
+}
+
 /// One end of an encrypted connection.
 pub(super) struct Seal {
     state: TransportState,
+    left_to_seal: Left,
+    left_to_open: Left,
     /// Sealed and not sent: from `sent` on.
     outgoing: Vec<u8>,
     sent: usize,
@@ -40,9 +68,16 @@ impl std::fmt::Debug for Seal {
 
 impl Seal {
     pub fn new(state: TransportState) -> Seal {
+        Seal::with_records_of_a_key(state, RECORDS_OF_A_KEY)
+    }
+
+    fn with_records_of_a_key(state: TransportState, records: u32) -> Seal {
+        let left = Left { now: records, whole: records };
         // Memory is taken at the first use: most pairs of ranks of a ring never talk.
         Seal {
             state,
+            left_to_seal: left,
+            left_to_open: left,
             outgoing: Vec::new(),
             sent: 0,
             joined: Vec::new(),
@@ -95,7 +130,11 @@ impl Seal {
         self.outgoing.extend_from_slice(&(sealed as u16).to_le_bytes());
         self.outgoing.resize(start + LENGTH + sealed, 0);
         let written = self.state.write_message(plain, &mut self.outgoing[start + LENGTH..]);
-        written.map(|_| ()).map_err(|error| format!("encryption failed: {error}"))
+        written.map_err(|error| format!("encryption failed: {error}"))?;
+        if self.left_to_seal.is_used_up() {
+            self.state.rekey_outgoing();
+        }
+        Ok(())
     }
 
     /// What is sealed and not sent.
@@ -147,7 +186,8 @@ impl Seal {
                 // Nobody seals nothing; and one who did so for ever would keep this rank busy past its deadline.
                 return Err("a record that is empty".into());
             }
-            if room.len() >= sealed.len() {
+            let sealed_length = sealed.len();
+            if room.len() >= sealed_length {
                 // The tag is put behind the plain bytes, over what may still have to be sent from there.
                 let after = &mut room[sealed.len() - TAG..];
                 let mut kept = [0; TAG];
@@ -161,7 +201,10 @@ impl Seal {
                 self.plain.truncate(length);
                 self.taken = 0;
             }
-            self.opened += LENGTH + sealed.len();
+            self.opened += LENGTH + sealed_length;
+            if self.left_to_open.is_used_up() {
+                self.state.rekey_incoming();
+            }
         }
     }
 }
@@ -213,6 +256,35 @@ mod tests {
                 }
             }
             assert!(come == message, "{length} {step} {take}");
+        }
+    }
+
+    #[test]
+    fn both_ends_change_their_keys_after_the_same_records() {
+        let (a, b) = pair("hush", "hush").unwrap();
+        let (mut a, mut b) = (Seal::with_records_of_a_key(a, 3), Seal::with_records_of_a_key(b, 3));
+        // More records one way than the other, and back and forth.
+        for round in 0..20u8 {
+            for (message, forth) in [([round; 9], true), ([round + 100; 9], true), ([round; 9], false)] {
+                let (from, to) = if forth { (&mut a, &mut b) } else { (&mut b, &mut a) };
+                from.close(&[], &message).unwrap();
+                carry(from, to, 1000);
+                let mut into = [0; 64];
+                assert_eq!(to.open(&mut into), Ok(9), "round {round}");
+                assert_eq!(into[..9], message);
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_is_under_a_new_key_when_the_old_one_is_used_up() {
+        let (a, b) = pair("hush", "hush").unwrap();
+        // One that never changes its key can read the first three records, and no more.
+        let (mut a, mut b) = (Seal::with_records_of_a_key(a, 3), Seal::new(b));
+        for record in 0..4 {
+            a.close(&[], b"hello").unwrap();
+            carry(&mut a, &mut b, 1000);
+            assert_eq!(b.open(&mut [0; 64]).is_ok(), record < 3, "record {record}");
         }
     }
 

@@ -1,7 +1,9 @@
-//! The shared secret, and the handshake in which two ranks prove to each other that they know it.
+//! The handshake in which two ranks prove to each other that they know the group's secret.
 
-use sha2::{Digest, Sha256};
 use snow::{Builder, HandshakeState, Keypair, TransportState};
+
+use super::hello::OPENING;
+use super::secret::{Key, Secret};
 
 /// Three messages; both ends prove that they know the secret, and every connection gets keys of its own, so that
 /// what was recorded can't be read later even by one who learns the secret.
@@ -13,30 +15,10 @@ pub(super) const TAG: usize = 16;
 /// No handshake message is longer.
 pub(super) const LONGEST_HANDSHAKE: usize = 256;
 
-/// What the ranks of a group know and nobody else does.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret {
-    key: [u8; 32],
-}
-
-impl Secret {
-    /// From any bytes, and the more random the better; `None` when there are none.
-    pub fn new(bytes: &[u8]) -> Option<Secret> {
-        let hash = Sha256::new().chain_update(b"thinwire group secret\0").chain_update(bytes);
-        (!bytes.is_empty()).then(|| Secret { key: hash.finalize().into() })
-    }
-}
-
-/// The secret is not shown.
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Secret(hidden)")
-    }
-}
-
 /// The secret with this process's own keys, which are made anew each time.
 pub(super) struct Identity {
-    secret: Secret,
+    group: String,
+    key: Key,
     keys: Keypair,
 }
 
@@ -49,15 +31,18 @@ fn words(error: snow::Error) -> String {
 }
 
 impl Identity {
-    pub fn new(secret: Secret) -> Result<Identity, String> {
-        Ok(Identity { secret, keys: builder()?.generate_keypair().map_err(words)? })
+    pub fn new(secret: &Secret, group: &str) -> Result<Identity, String> {
+        let keys = builder()?.generate_keypair().map_err(words)?;
+        Ok(Identity { group: group.to_owned(), key: secret.key(group)?, keys })
     }
 
-    /// One end of a handshake. What was said before it, in clear, is confirmed by it.
-    pub fn handshake(&self, calls: bool, said_before: &[u8]) -> Result<Handshake, String> {
-        let builder = builder()?.psk(3, &self.secret.key).map_err(words)?;
+    /// One end of a handshake. It fails unless both ends agree on what was said before it in clear, which is the
+    /// protocol's version and who calls whom, and on the name of the group.
+    pub fn handshake(&self, calls: bool, opening: &[u8; OPENING]) -> Result<Handshake, String> {
+        let prologue = [&opening[..], self.group.as_bytes()].concat();
+        let builder = builder()?.psk(3, &self.key).map_err(words)?;
         let builder = builder.local_private_key(&self.keys.private).map_err(words)?;
-        let builder = builder.prologue(said_before).map_err(words)?;
+        let builder = builder.prologue(&prologue).map_err(words)?;
         let state = if calls { builder.build_initiator() } else { builder.build_responder() };
         Ok(Handshake { state: state.map_err(words)? })
     }
@@ -91,12 +76,13 @@ impl Handshake {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::group::tcp::hello::{Claim, VERSION, opening};
 
     /// Both ends of a connection, of ranks that know these secrets.
     pub fn pair(caller: &str, called: &str) -> Result<(TransportState, TransportState), snow::Error> {
         let end = |secret: &str, calls| {
-            let identity = Identity::new(Secret::new(secret.as_bytes()).unwrap()).unwrap();
-            identity.handshake(calls, b"before").unwrap()
+            let identity = Identity::new(&Secret::new(secret.as_bytes()).unwrap(), "group").unwrap();
+            identity.handshake(calls, &[7; OPENING]).unwrap()
         };
         let (mut a, mut b) = (end(caller, true), end(called, false));
         b.read(&a.write().unwrap())?;
@@ -106,10 +92,24 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn both_ends_must_mean_the_same_ranks_and_the_same_group() {
+        let secret = Secret::new(b"hush").unwrap();
+        let opens = |caller: (&str, u32, u32), called: (&str, u32, u32)| {
+            let end = |(group, caller, called): (&str, u32, u32), calls| {
+                let opening = opening(VERSION, true, Claim { caller, called });
+                Identity::new(&secret, group).unwrap().handshake(calls, &opening).unwrap()
+            };
+            let (mut a, mut b) = (end(caller, true), end(called, false));
+            b.read(&a.write().unwrap()).is_ok() && a.read(&b.write().unwrap()).is_ok()
+        };
+        assert!(opens(("a", 3, 1), ("a", 3, 1)));
+        assert!(!opens(("a", 3, 1), ("a", 3, 2)) && !opens(("a", 3, 1), ("a", 2, 1)));
+        assert!(!opens(("a", 3, 1), ("b", 3, 1)));
+    }
+
+    #[test]
     fn one_secret_opens_and_another_does_not() {
         assert!(pair("hush", "hush").is_ok());
         assert!(pair("hush", "Hush").is_err());
-        assert_eq!(Secret::new(b""), None);
-        assert_ne!(Secret::new(b"a"), Secret::new(b"b"));
     }
 }

@@ -1,17 +1,21 @@
 //! What a rank has to know to find the others, and the environment variables that say it.
 
+use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
 use super::schedule::Schedule;
-use super::secure::Secret;
+use super::secret::{self, Secret};
 use crate::group::DEADLINE;
 use crate::{Error, Result};
 
 /// The most ranks of a group: each is connected to each.
 pub(super) const MOST_RANKS: usize = 1024;
+
+/// The most bytes of a group's name.
+const LONGEST_GROUP: usize = 256;
 
 /// How a rank finds the others. See [`from_environment`](TcpSettings::from_environment) for the variables.
 ///
@@ -34,6 +38,9 @@ pub struct TcpSettings {
     pub port: u16,
     /// The local address to wait at, where it can't be the one that the others see: 0.0.0.0 in a container.
     pub bind: Option<IpAddr>,
+    /// The name of the group: a rank joins only a group of the same name, and the name goes into the keys that are
+    /// derived from the secret.
+    pub group: String,
     /// With a secret every connection is encrypted, and only those who know it are let in.
     pub secret: Option<Secret>,
     /// Imitates a slower network.
@@ -50,6 +57,7 @@ impl Default for TcpSettings {
             master: "127.0.0.1".into(),
             port: 29500,
             bind: None,
+            group: "thinwire".into(),
             secret: None,
             link: None,
             deadline: DEADLINE,
@@ -67,6 +75,7 @@ impl TcpSettings {
     /// | `MASTER_PORT` | its port | 29500 |
     /// | `THINWIRE_PORT` | its port, where `MASTER_PORT` is taken | see below |
     /// | `THINWIRE_BIND` | the local address to wait at | the one the others see |
+    /// | `THINWIRE_GROUP` | the name of the group | thinwire |
     /// | `THINWIRE_SECRET`, `THINWIRE_SECRET_FILE` | the shared secret, or the file it is in | no encryption |
     /// | `THINWIRE_LINK` | a [`Link`](super::Link) to imitate, or (`@FILE`) the file of a [`Schedule`] | none |
     /// | `THINWIRE_DEADLINE` | seconds to wait without progress | 30 |
@@ -74,27 +83,30 @@ impl TcpSettings {
     /// Under `torchrun` the port `MASTER_PORT` is that of its own store (`TORCHELASTIC_USE_AGENT_STORE=True`);
     /// then the next one is used, unless `THINWIRE_PORT` says otherwise.
     pub fn from_environment() -> Result<TcpSettings> {
-        TcpSettings::from_lookup(|name| {
-            std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
-        })
+        TcpSettings::from_lookup(|name| std::env::var_os(name))
     }
 
-    /// The same from any other source of variables.
-    pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<TcpSettings> {
+    /// The same from any other source of variables. The secret is taken as bytes; every other variable that is not
+    /// UTF-8 is an error.
+    pub fn from_lookup(variable: impl Fn(&str) -> Option<OsString>) -> Result<TcpSettings> {
         let mut settings = TcpSettings::default();
+        let lookup = |name: &str| text(name, variable(name));
         if let Some(size) = parsed(&lookup, "WORLD_SIZE", "a number of ranks")? {
             settings.size = size;
         }
         if let Some(rank) = parsed(&lookup, "RANK", "a rank, from 0")? {
             settings.rank = rank;
         }
-        if let Some(master) = lookup("MASTER_ADDR") {
+        if let Some(master) = lookup("MASTER_ADDR")? {
             settings.master = master;
         }
         settings.port = port(&lookup, settings.port)?;
         settings.bind = parsed(&lookup, "THINWIRE_BIND", "an address such as 0.0.0.0")?;
-        settings.secret = secret(&lookup)?;
-        settings.link = lookup("THINWIRE_LINK").map(|text| link(&text)).transpose()?;
+        if let Some(group) = lookup("THINWIRE_GROUP")? {
+            settings.group = group;
+        }
+        settings.secret = secret::from_variables(&variable)?;
+        settings.link = lookup("THINWIRE_LINK")?.map(|text| link(&text)).transpose()?;
         if let Some(seconds) = parsed::<f64>(&lookup, "THINWIRE_DEADLINE", SECONDS)? {
             let deadline =
                 Duration::try_from_secs_f64(seconds).ok().filter(|d| !d.is_zero() && d.as_secs() < 1 << 31);
@@ -109,6 +121,10 @@ impl TcpSettings {
     pub(super) fn check(&self) -> Result<()> {
         if self.size == 0 || self.size > MOST_RANKS {
             return Err(bad("WORLD_SIZE", &self.size.to_string(), &format!("1 to {MOST_RANKS}")));
+        }
+        if self.group.len() > LONGEST_GROUP {
+            let expected = format!("a name of at most {LONGEST_GROUP} bytes");
+            return Err(bad("THINWIRE_GROUP", &self.group, &expected));
         }
         if self.rank >= self.size {
             let expected = format!("a rank below WORLD_SIZE, which is {}", self.size);
@@ -126,49 +142,34 @@ impl TcpSettings {
 
 const SECONDS: &str = "seconds, more than 0";
 
-fn bad(name: &str, found: &str, expected: &str) -> Error {
+pub(super) fn bad(name: &str, found: &str, expected: &str) -> Error {
     Error::BadSetting { name: name.into(), found: found.into(), expected: expected.into() }
 }
 
+/// The value of a variable whose content is text.
+fn text(name: &str, value: Option<OsString>) -> Result<Option<String>> {
+    let not_text = |value: OsString| bad(name, &value.to_string_lossy(), "text in UTF-8");
+    value.map(|value| value.into_string().map_err(not_text)).transpose()
+}
+
 fn parsed<T: FromStr>(
-    lookup: impl Fn(&str) -> Option<String>,
+    lookup: impl Fn(&str) -> Result<Option<String>>,
     name: &str,
     expected: &str,
 ) -> Result<Option<T>> {
-    lookup(name).map(|text| text.trim().parse().map_err(|_| bad(name, &text, expected))).transpose()
+    lookup(name)?.map(|text| text.trim().parse().map_err(|_| bad(name, &text, expected))).transpose()
 }
 
-fn port(lookup: &impl Fn(&str) -> Option<String>, usual: u16) -> Result<u16> {
+fn port(lookup: &impl Fn(&str) -> Result<Option<String>>, usual: u16) -> Result<u16> {
     if let Some(port) = parsed(lookup, "THINWIRE_PORT", "a port, 1 to 65535")? {
         return Ok(port);
     }
     let port: u16 = parsed(lookup, "MASTER_PORT", "a port, 1 to 65535")?.unwrap_or(usual);
-    if lookup("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|value| value == "True") {
+    if lookup("TORCHELASTIC_USE_AGENT_STORE")?.is_some_and(|value| value == "True") {
         let none_left = || bad("MASTER_PORT", &port.to_string(), "a port below 65535, or THINWIRE_PORT set");
         return port.checked_add(1).ok_or_else(none_left);
     }
     Ok(port)
-}
-
-fn secret(lookup: &impl Fn(&str) -> Option<String>) -> Result<Option<Secret>> {
-    let (name, bytes) = match (lookup("THINWIRE_SECRET"), lookup("THINWIRE_SECRET_FILE")) {
-        (None, None) => return Ok(None),
-        (Some(_), Some(_)) => {
-            return Err(bad("THINWIRE_SECRET", "(hidden)", "only one of it and THINWIRE_SECRET_FILE"));
-        }
-        (Some(text), None) => ("THINWIRE_SECRET", text.into_bytes()),
-        (None, Some(path)) => {
-            let bytes = std::fs::read(&path).map_err(|error| Error::Io {
-                action: "read",
-                path,
-                reason: error.to_string(),
-            })?;
-            ("THINWIRE_SECRET_FILE", bytes)
-        }
-    };
-    let bytes = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
-    let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
-    Secret::new(bytes).map(Some).ok_or_else(|| bad(name, "", "a secret that is not empty"))
 }
 
 fn link(text: &str) -> Result<Schedule> {
@@ -191,7 +192,7 @@ mod tests {
 
     fn from(variables: &[(&str, &str)]) -> Result<TcpSettings> {
         let find =
-            |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string());
+            |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| OsString::from(value));
         TcpSettings::from_lookup(find)
     }
 
@@ -210,6 +211,7 @@ mod tests {
             ("MASTER_ADDR", "node0"),
             ("MASTER_PORT", "1234"),
             ("THINWIRE_BIND", "0.0.0.0"),
+            ("THINWIRE_GROUP", "lstm 7"),
             ("THINWIRE_SECRET", "hush hush"),
             ("THINWIRE_LINK", "1gbit,1ms"),
             ("THINWIRE_DEADLINE", "2.5"),
@@ -220,6 +222,7 @@ mod tests {
         assert_eq!(settings.link.as_ref().unwrap().at(Duration::ZERO).rate, Some(1_000_000_000));
         assert_eq!(settings.deadline, Duration::from_millis(2500));
         assert!(settings.secret.is_some());
+        assert_eq!(settings.group, "lstm 7");
         assert!(!format!("{settings:?}").contains("hush"), "{settings:?}");
     }
 
@@ -233,25 +236,36 @@ mod tests {
     }
 
     #[test]
-    fn secrets_and_schedules_come_from_files_too() {
+    fn schedules_come_from_files_too() {
         let folder = tempfile::tempdir().unwrap();
-        let file = |name: &str, text: &str| {
-            let path = folder.path().join(name);
-            std::fs::write(&path, text).unwrap();
-            path.to_str().unwrap().to_owned()
-        };
-        let (secret, links) = (file("secret", "hush\n"), file("links", "1gbit\nat 1s: 5ms\n"));
-        let from_file = from(&[("THINWIRE_SECRET_FILE", &secret)]).unwrap().secret;
-        assert_eq!(from_file, from(&[("THINWIRE_SECRET", "hush")]).unwrap().secret);
-        for link in [links.clone(), format!("@{links}")] {
+        let path = folder.path().join("links");
+        std::fs::write(&path, "1gbit\nat 1s: 5ms\n").unwrap();
+        let links = path.to_str().unwrap();
+        for link in [links.to_owned(), format!("@{links}")] {
             let schedule = from(&[("THINWIRE_LINK", &link)]).unwrap().link.unwrap();
             assert_eq!(schedule.at(Duration::from_secs(1)).delay, Duration::from_millis(5));
         }
-        let both = from(&[("THINWIRE_SECRET", "hush"), ("THINWIRE_SECRET_FILE", &secret)]).unwrap_err();
-        assert!(both.to_string().contains("only one of") && !both.to_string().contains("hush"), "{both}");
-        let empty = file("empty", "\n");
-        assert!(from(&[("THINWIRE_SECRET_FILE", &empty)]).unwrap_err().to_string().contains("not empty"));
-        assert!(from(&[("THINWIRE_SECRET_FILE", "/no/such")]).unwrap_err().to_string().contains("/no/such"));
+    }
+
+    #[test]
+    fn a_variable_that_is_not_utf8_is_an_error_that_names_it() {
+        use std::os::unix::ffi::OsStringExt;
+        let names = [
+            "RANK",
+            "WORLD_SIZE",
+            "MASTER_ADDR",
+            "MASTER_PORT",
+            "THINWIRE_PORT",
+            "THINWIRE_BIND",
+            "THINWIRE_GROUP",
+            "THINWIRE_LINK",
+            "THINWIRE_DEADLINE",
+        ];
+        for name in names {
+            let value = |asked: &str| (asked == name).then(|| OsString::from_vec(vec![b'1', 0xff]));
+            let error = TcpSettings::from_lookup(value).unwrap_err().to_string();
+            assert!(error.contains(&format!("{name} is")) && error.contains("UTF-8"), "{error}");
+        }
     }
 
     #[test]
@@ -273,6 +287,7 @@ mod tests {
             (&[("THINWIRE_DEADLINE", "-1")], "THINWIRE_DEADLINE"),
             (&[("THINWIRE_DEADLINE", "NaN")], "THINWIRE_DEADLINE"),
             (&[("THINWIRE_DEADLINE", "1e300")], "THINWIRE_DEADLINE"),
+            (&[("THINWIRE_GROUP", &"x".repeat(257))], "at most 256 bytes"),
         ] {
             let error = from(variables).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");

@@ -18,7 +18,7 @@ use super::bell::Bell;
 use super::pace::Pace;
 use super::schedule::Schedule;
 use super::socket::send;
-use super::wire::timespec;
+use super::socket::timespec;
 
 /// What is on its way to one peer.
 #[derive(Debug, Default)]

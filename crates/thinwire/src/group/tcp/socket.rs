@@ -2,7 +2,9 @@
 
 use std::io::{IoSlice, Result};
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 
@@ -32,6 +34,22 @@ pub(super) fn send(stream: &TcpStream, head: &[u8], body: &[u8]) -> Result<usize
         Err(Errno::AGAIN) => Ok(0),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Sleeps until something of `events` has happened or `until` has come.
+pub(super) fn poll_until(events: &mut [PollFd<'_>], until: Instant) -> Result<()> {
+    loop {
+        let left = timespec(until.saturating_duration_since(Instant::now()));
+        match poll(events, Some(&left)) {
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+pub(super) fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: time.as_secs().min(i32::MAX as u64) as i64, tv_nsec: time.subsec_nanos().into() }
 }
 
 /// Takes what the system has.

@@ -1,6 +1,7 @@
 //! Groups over loopback: ranks are threads here, but they know each other only by TCP.
 
 mod failure;
+mod hostile;
 mod link;
 mod meeting;
 

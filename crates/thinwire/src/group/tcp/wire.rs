@@ -5,11 +5,12 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 
 use super::connection::Connection;
 use super::schedule::Schedule;
 use super::shaper::Shaper;
+use super::socket::timespec;
 use crate::group::Traffic;
 use crate::group::wire::{Fault, Interest, Note, Wire};
 
@@ -234,6 +235,12 @@ impl Wire for TcpWire {
         })
     }
 
+    fn encrypted(&self) -> bool {
+        let mut connections =
+            self.peers.iter().flatten().flat_map(|peer| [Some(&peer.data), peer.notes.as_ref()]).flatten();
+        self.peers.iter().any(Option::is_some) && connections.all(Connection::is_encrypted)
+    }
+
     fn close(&mut self) {
         if let Some(shaper) = &mut self.shaper {
             shaper.discard();
@@ -270,8 +277,4 @@ fn send_note(notes: &mut Connection, bytes: &[u8]) -> Result<(), String> {
             Err(error) => return Err(error.to_string()),
         }
     }
-}
-
-pub(super) fn timespec(time: Duration) -> Timespec {
-    Timespec { tv_sec: time.as_secs().min(i32::MAX as u64) as i64, tv_nsec: time.subsec_nanos().into() }
 }

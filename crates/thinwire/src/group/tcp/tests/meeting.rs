@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Instant;
 
 use super::*;
-use crate::group::tcp::hello::{GREETING, HELLO, Hello, Purpose, VERSION, greeting};
+use crate::group::tcp::hello::{Claim, HELLO, Hello, OPENING, Purpose, VERSION, number_of_name, opening};
 
 fn dial(port: u16) -> TcpStream {
     let patience = Instant::now() + Duration::from_secs(10);
@@ -18,14 +18,20 @@ fn dial(port: u16) -> TcpStream {
     }
 }
 
-fn hello(purpose: Purpose, rank: u32, size: u32) -> [u8; HELLO] {
-    Hello { purpose, rank, size, group: 0, address: ([127, 0, 0, 1], 1).into() }.to_bytes()
+fn hello(purpose: Purpose, size: u32) -> [u8; HELLO] {
+    let group = number_of_name("thinwire");
+    Hello { purpose, size, group, address: ([127, 0, 0, 1], 1).into() }.to_bytes()
+}
+
+/// The first bytes of `caller` for rank 0.
+fn open_as(caller: u32, version: u16, secret: bool) -> [u8; OPENING] {
+    opening(version, secret, Claim { caller, called: 0 })
 }
 
 /// A call without a secret.
-fn call(greeting: [u8; GREETING], hello: &[u8]) -> Vec<u8> {
+fn call(opening: [u8; OPENING], hello: &[u8]) -> Vec<u8> {
     let length = (hello.len() as u16).to_le_bytes();
-    [&greeting, &[1, length[0], length[1]][..], hello].concat()
+    [&opening, &[1, length[0], length[1]][..], hello].concat()
 }
 
 /// Runs two ranks, of which the second comes after `bother` has had its way with the port.
@@ -51,19 +57,21 @@ fn answer(port: u16, bytes: &[u8]) -> String {
 
 #[test]
 fn callers_that_do_not_fit_are_refused_and_told_why() {
-    let right = greeting(VERSION, false);
+    let right = open_as(1, VERSION, false);
+    let join = hello(Purpose::Join, 2);
+    let elsewhere = opening(VERSION, false, Claim { caller: 1, called: 7 });
+    let other_name = Hello { group: number_of_name("other"), ..Hello::parse(&join).unwrap() };
     let cases = [
-        (
-            call(greeting(VERSION + 1, false), &hello(Purpose::Join, 1, 2)),
-            "version 2 of the protocol, this rank version 1",
-        ),
-        (call(greeting(VERSION, true), &[0; 32]), "this rank has none"),
-        (call(right, &hello(Purpose::Join, 1, 3)), "this group has 2 ranks, it was told 3"),
-        (call(right, &hello(Purpose::Join, 2, 2)), "rank 2, but the ranks are 0 to 1"),
-        (call(right, &hello(Purpose::Join, 0, 2)), "which is this rank"),
-        (call(right, &hello(Purpose::Data, 1, 2)), "not complete yet"),
-        (call(right, &[9; HELLO]), "purpose 9"),
-        // Told nothing: it would not understand.
+        (call(open_as(1, VERSION + 1, false), &join), "version 3 of the protocol, this rank version 2"),
+        (call(open_as(1, VERSION, true), &[0; 32]), "this rank has none"),
+        (call(right, &hello(Purpose::Join, 3)), "this group has 2 ranks, it was told 3"),
+        (call(open_as(2, VERSION, false), &join), "rank 2, but the ranks are 0 to 1"),
+        (call(open_as(0, VERSION, false), &join), "which is this rank"),
+        (call(right, &hello(Purpose::Data, 2)), "not complete yet"),
+        (call(elsewhere, &join), "rank 1 called rank 7, this is rank 0"),
+        (call(right, &other_name.to_bytes()), "another name (THINWIRE_GROUP)"),
+        // Malformed callers are told nothing.
+        (call(right, &[9; HELLO]), ""),
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), ""),
         // A length that is not right is not waited for.
         ([&right[..], &[1, 0xff, 0xff]].concat(), ""),
@@ -77,14 +85,23 @@ fn callers_that_do_not_fit_are_refused_and_told_why() {
         },
         None,
     );
+}
+
+#[test]
+fn with_a_secret_strangers_are_told_nothing() {
+    let mut heard = vec![];
     bothered(
         |port| {
-            assert!(
-                answer(port, &call(right, &hello(Purpose::Join, 1, 2))).contains("this group has a secret")
-            )
+            for (version, has_secret) in [(VERSION, false), (VERSION + 1, false), (VERSION + 1, true)] {
+                let bytes = call(open_as(1, version, has_secret), &hello(Purpose::Join, 2));
+                let mut stream = dial(port);
+                stream.write_all(&bytes).unwrap();
+                let _ = stream.read_to_end(&mut heard);
+            }
         },
         secret("hush"),
     );
+    assert_eq!(heard, b"");
 }
 
 #[test]
@@ -94,8 +111,8 @@ fn silent_and_broken_callers_hold_up_nobody() {
         let begun = Instant::now();
         bothered(
             |port| {
-                let whole = call(greeting(VERSION, secret.is_some()), &hello(Purpose::Join, 1, 2));
-                for length in [0, 1, 5, 12, 13, 15, 30] {
+                let whole = call(open_as(1, VERSION, secret.is_some()), &hello(Purpose::Join, 2));
+                for length in [0, 1, 5, 12, 13, 20, 23, 30] {
                     let mut stream = dial(port);
                     stream.write_all(&whole[..length]).unwrap();
                     kept.push(stream);
@@ -129,18 +146,59 @@ fn error_of(group: Result<Tcp>) -> String {
 
 #[test]
 fn another_secret_or_none_is_refused_on_both_sides() {
-    for (theirs, words) in [
-        (secret("Hush"), "rank 0 refused: its secret is not that of this group"),
-        (None, "rank 0 refused: this group has a secret, it has none"),
+    // The host names what it has found wrong; the guest gets no answer, and learns where to look.
+    for (theirs, own, words) in [
+        (secret("Hush"), "has it another secret (THINWIRE_SECRET)?", "its secret is not that of this group"),
+        (None, "has its group a secret (THINWIRE_SECRET)?", "this group has a secret, it has none"),
     ] {
         let change = |s: &mut TcpSettings| {
             impatient(s);
+            s.deadline = Duration::from_secs(if s.rank == 1 { 2 } else { 4 });
             s.secret = if s.rank == 1 { theirs.clone() } else { secret("hush") };
         };
         let errors = run(2, change, error_of);
-        assert!(errors[1].contains(words), "{errors:?}");
-        assert!(errors[0].contains("no word from rank 1 of 2"), "{errors:?}");
+        assert!(errors[1].contains("rank 0 at 127.0.0.1"), "{errors:?}");
+        assert!(errors[1].contains(own), "{errors:?}");
+        assert!(errors[0].contains("no word from rank 1 of 2") && errors[0].contains(words), "{errors:?}");
     }
+}
+
+#[test]
+fn with_a_secret_a_refusal_in_clear_text_ends_nothing() {
+    // Somebody answers in the place of rank 0 first, and tries to make rank 1 give up.
+    let port = free_port();
+    let impostor = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
+    std::thread::scope(|scope| {
+        let join = move |rank| {
+            let settings = TcpSettings { secret: secret("hush"), ..settings(rank, 2, port) };
+            Tcp::join(&settings).map(drop)
+        };
+        let guest = scope.spawn(move || join(1));
+        for _ in 0..2 {
+            let (mut stream, _) = impostor.accept().unwrap();
+            let reason = b"go \x1b[2Jaway";
+            stream.read_exact(&mut [0; OPENING]).unwrap();
+            stream.write_all(&[&[0, reason.len() as u8, 0], &reason[..]].concat()).unwrap();
+        }
+        drop(impostor);
+        let host = scope.spawn(move || join(0));
+        assert_eq!((host.join().unwrap(), guest.join().unwrap()), (Ok(()), Ok(())));
+    });
+}
+
+#[test]
+fn what_a_peer_sends_reaches_no_terminal_as_it_is() {
+    let port = free_port();
+    let impostor = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let error = std::thread::scope(|scope| {
+        let guest = scope.spawn(move || error_of(Tcp::join(&settings(1, 2, port))));
+        let (mut stream, _) = impostor.accept().unwrap();
+        let reason = b"\x1b]0;owned\x07go\raway";
+        stream.write_all(&[&[0, reason.len() as u8, 0], &reason[..]].concat()).unwrap();
+        guest.join().unwrap()
+    });
+    assert!(error.contains("rank 0 refused") && error.contains("owned"), "{error}");
+    assert!(!error.chars().any(char::is_control), "{error:?}");
 }
 
 #[test]
@@ -166,10 +224,9 @@ fn ranks_that_were_told_other_sizes_or_one_rank_twice_are_refused() {
         },
         error_of,
     );
-    assert!(
-        errors[1..].iter().any(|e| e.contains("rank 0 refused: there is a rank 1 already")),
-        "{errors:?}"
-    );
+    // By rank and by the address of the first.
+    let refused = "rank 0 refused: there is a rank 1 already, at 127.0.0.1:";
+    assert!(errors[1..].iter().any(|error| error.contains(refused)), "{errors:?}");
 }
 
 #[test]
@@ -197,7 +254,7 @@ fn a_rank_that_was_started_again_takes_its_place() {
         let join = move |rank| Tcp::join(&settings(rank, 3, port)).unwrap().barrier();
         let host = scope.spawn(move || join(0));
         let mut first = dial(port);
-        first.write_all(&call(greeting(VERSION, false), &hello(Purpose::Join, 1, 3))).unwrap();
+        first.write_all(&call(open_as(1, VERSION, false), &hello(Purpose::Join, 3))).unwrap();
         std::thread::sleep(Duration::from_millis(50));
         drop(first);
         let others = [2, 1].map(|rank| scope.spawn(move || join(rank)));

@@ -1,0 +1,357 @@
+//! Floods of strangers while the ranks meet, forwarded connections, and ranks that die or freeze between their calls.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::*;
+use crate::group::tcp::hello::{Claim, Hello, OPENING, Purpose, Table, VERSION, number_of_name, opening};
+use crate::group::tcp::introduction::Desk;
+use crate::group::tcp::line::Line;
+use crate::group::tcp::reception::{Caller, Reception};
+use crate::group::tcp::secure::Identity;
+use crate::group::tcp::socket::poll_until;
+
+/// Connections that a flood keeps open.
+const KEPT: usize = 200;
+
+fn name() -> u64 {
+    number_of_name("thinwire")
+}
+
+/// Connects from one address of this machine.
+fn dial_from(source: IpAddr, port: u16) -> std::io::Result<TcpStream> {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+    socket.bind(&SocketAddr::from((source, 0)).into())?;
+    socket.connect(&SocketAddr::from(([127, 0, 0, 1], port)).into())?;
+    Ok(socket.into())
+}
+
+/// What came of a flood.
+#[derive(Debug, Default)]
+struct Flood {
+    connections: AtomicU64,
+    heard: AtomicU64,
+}
+
+/// Strangers of every kind, `rate` a second, until `stop`.
+fn flood(source: IpAddr, port: u16, secret: bool, rate: f64, stop: &AtomicBool, result: &Flood) {
+    let opening = opening(VERSION, secret, Claim { caller: 1, called: 0 });
+    let begun = Instant::now();
+    let mut kept: VecDeque<(TcpStream, usize)> = VecDeque::new();
+    let hear = |stream: &mut TcpStream| {
+        let _ = stream.set_nonblocking(true);
+        let count = stream.read(&mut [0; 512]).unwrap_or(0);
+        result.heard.fetch_add(count as u64, Ordering::Relaxed);
+    };
+    for number in 0u64.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let due = begun + Duration::from_secs_f64(number as f64 / rate);
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        let Ok(mut stream) = dial_from(source, port) else { continue };
+        result.connections.fetch_add(1, Ordering::Relaxed);
+        let noise: Vec<u8> = (0..300u64).map(|i| (i.wrapping_mul(number * 7919 + 31) >> 3) as u8).collect();
+        // Some are hung up on in the midst of it.
+        let _ = match number % 6 {
+            0 => Ok(()),
+            1 => stream.write_all(&noise),
+            2 => stream.write_all(&[&opening[..], &[1, 31, 0, 1, 2]].concat()),
+            3 => stream.write_all(&[&opening[..], &[1, 0xff, 0xff]].concat()),
+            4 => stream.write_all(&opening[..1]),
+            _ => continue,
+        };
+        kept.push_back((stream, if number % 6 == 4 { 1 } else { OPENING }));
+        // The slow ones say one more byte now and then.
+        if let Some((slow, said)) = kept.iter_mut().find(|(_, said)| *said < OPENING) {
+            let _ = slow.write_all(&opening[*said..*said + 1]);
+            *said += 1;
+        }
+        if kept.len() > KEPT
+            && let Some((mut stream, _)) = kept.pop_front()
+        {
+            hear(&mut stream);
+        }
+    }
+    kept.iter_mut().for_each(|(stream, _)| hear(stream));
+}
+
+/// How long four ranks take to meet, of which rank 0 waits for the others under a flood; and the flood.
+fn meet_under(source: Option<&str>, secret: Option<Secret>, wait: Duration) -> (Duration, Flood, Duration) {
+    let (port, stop, result) = (free_port(), AtomicBool::new(false), Flood::default());
+    let join = |rank| {
+        let settings = TcpSettings { secret: secret.clone(), ..settings(rank, 4, port) };
+        Tcp::join(&settings).unwrap().barrier().unwrap();
+    };
+    let begun = Instant::now();
+    let met = std::thread::scope(|scope| {
+        let (join, stop, result) = (&join, &stop, &result);
+        let host = scope.spawn(move || join(0));
+        if let Some(source) = source {
+            let (source, secret) = (source.parse().unwrap(), secret.is_some());
+            scope.spawn(move || flood(source, port, secret, 1000.0, stop, result));
+        }
+        std::thread::sleep(wait);
+        let others_come = Instant::now();
+        let others = [1, 2, 3].map(|rank| scope.spawn(move || join(rank)));
+        let ends: Vec<_> = others.into_iter().chain([host]).map(|rank| rank.join()).collect();
+        let met = others_come.elapsed();
+        stop.store(true, Ordering::Relaxed);
+        ends.into_iter().for_each(|end| end.unwrap());
+        met
+    });
+    (met, result, begun.elapsed())
+}
+
+#[test]
+fn ranks_meet_under_a_flood_of_strangers_who_hear_nothing() {
+    for secret in [None, secret("hush")] {
+        for source in ["127.0.0.2", "127.0.0.1"] {
+            let (_, flood, _) = meet_under(Some(source), secret.clone(), Duration::from_millis(500));
+            assert!(flood.connections.load(Ordering::Relaxed) > 0, "{source}");
+            assert_eq!(flood.heard.load(Ordering::Relaxed), 0, "{source} {secret:?}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "a measurement, to be run by name on a quiet machine"]
+fn measure_meetings_under_a_flood() {
+    for secret in [None, secret("hush")] {
+        for source in [None, Some("127.0.0.2"), Some("127.0.0.1")] {
+            for _ in 0..3 {
+                let (met, flood, whole) = meet_under(source, secret.clone(), Duration::from_secs(2));
+                let connections = flood.connections.load(Ordering::Relaxed) as f64;
+                println!(
+                    "{source:?}, secret {}: met in {met:?}; {:.0} connections a second, {} bytes heard",
+                    secret.is_some(),
+                    connections / whole.as_secs_f64(),
+                    flood.heard.load(Ordering::Relaxed)
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flood_of_second_claims_does_not_move_the_deadline() {
+    let (port, done) = (free_port(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let brief = TcpSettings { deadline: Duration::from_secs(3), ..settings(0, 3, port) };
+        let host = scope.spawn(move || Tcp::join(&brief).map(drop).unwrap_err().to_string());
+        let told: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let (mut told, mut kept) = (Vec::new(), VecDeque::new());
+                    while !done.load(Ordering::Relaxed) {
+                        let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+                        let until = Instant::now() + Duration::from_secs(5);
+                        let Ok(mut line) = call(stream, None, 1, 0, 3, name(), until) else { continue };
+                        if told.is_empty()
+                            && let Err(failure) = line.receive(100, until)
+                        {
+                            told.push(failure.to_string());
+                        }
+                        // Those that were refused do not hang up.
+                        kept.push_back(line);
+                        kept.drain(..kept.len().saturating_sub(50));
+                    }
+                    told
+                })
+            })
+            .collect();
+        // A net: without a deadline that holds this would go on for ever.
+        let limit = Instant::now() + Duration::from_secs(40);
+        while !host.is_finished() && Instant::now() < limit {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let ended = host.is_finished();
+        done.store(true, Ordering::Relaxed);
+        assert!(ended, "rank 0 still waits");
+        let error = host.join().unwrap();
+        assert!(error.contains("no word from rank 2 of 3"), "{error}");
+        let told: Vec<String> = told.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+        let refused = |text: &&String| text.contains("there is a rank 1 already, at 127.0.0.1:");
+        assert!(told.iter().any(|text| refused(&text)), "{told:?}");
+    });
+}
+
+/// Joins as `caller` of `size`, or calls for another purpose.
+fn call(
+    stream: TcpStream,
+    identity: Option<&Identity>,
+    caller: u32,
+    called: u32,
+    size: u32,
+    group: u64,
+    until: Instant,
+) -> std::result::Result<Line, crate::group::tcp::line::Failure> {
+    let hello = Hello { purpose: Purpose::Join, size, group, address: ([127, 0, 0, 1], 1).into() };
+    Line::call(stream, identity, Claim { caller, called }, hello, until)
+}
+
+fn desk(rank: usize, size: usize, identity: Option<Arc<Identity>>) -> (Reception, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    (Reception::open(listener, Desk { rank, size, identity, name: name() }).unwrap(), address)
+}
+
+fn next(reception: &Reception, until: Instant) -> Caller {
+    loop {
+        if let Some(caller) = reception.next() {
+            return caller;
+        }
+        assert!(Instant::now() < until, "nobody has called");
+        poll_until(&mut [PollFd::new(reception, PollFlags::IN)], until).unwrap();
+    }
+}
+
+/// Forwards what is said to it to `target`, with the called rank of the claim changed to `claim`.
+fn forward(target: SocketAddr, claim: Option<u32>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut near, _) = listener.accept().unwrap();
+        let mut far = TcpStream::connect(target).unwrap();
+        let mut opening = [0; OPENING];
+        near.read_exact(&mut opening).unwrap();
+        if let Some(rank) = claim {
+            opening[OPENING - 4..].copy_from_slice(&rank.to_le_bytes());
+        }
+        far.write_all(&opening).unwrap();
+        let (mut back, mut home) = (far.try_clone().unwrap(), near.try_clone().unwrap());
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut back, &mut home);
+            let _ = home.shutdown(std::net::Shutdown::Write);
+        });
+        let _ = std::io::copy(&mut near, &mut far);
+        let _ = far.shutdown(std::net::Shutdown::Write);
+    });
+    address
+}
+
+#[test]
+fn a_call_that_is_forwarded_to_another_rank_is_refused_by_both() {
+    let secret = secret("hush").unwrap();
+    let identity = || Arc::new(Identity::new(&secret, "thinwire").unwrap());
+    let until = Instant::now() + Duration::from_secs(20);
+    let (reception, rank_2) = desk(2, 4, Some(identity()));
+    // The call that was meant for rank 2 comes through.
+    let stream = TcpStream::connect(forward(rank_2, None)).unwrap();
+    let own = identity();
+    let caller = std::thread::spawn(move || call(stream, Some(&own), 3, 2, 4, name(), until).map(drop));
+    let come = next(&reception, until);
+    assert_eq!(come.rank, 3);
+    caller.join().unwrap().unwrap();
+    for (claim, here) in [(None, "rank 3 called rank 1, this is rank 2"), (Some(2), "calls itself rank 3")] {
+        let stream = TcpStream::connect(forward(rank_2, claim)).unwrap();
+        let result = call(stream, Some(&identity()), 3, 1, 4, name(), until);
+        assert!(result.is_err(), "{claim:?}");
+        let said = reception.refusals();
+        assert!(said.contains(here), "{claim:?}: {said}");
+        assert!(reception.next().is_none(), "{claim:?}");
+    }
+}
+
+/// Plays rank 1 of four, which is `gone` when it has called rank 0 and answered rank 2, but not rank 3. Gives what the
+/// others say.
+fn errors_when_rank_1_is_gone(dies: bool) -> Vec<String> {
+    let port = free_port();
+    std::thread::scope(|scope| {
+        let join = move |rank| {
+            let deadline = Duration::from_secs(if rank == 0 { 5 } else { 8 });
+            let result = Tcp::join(&TcpSettings { deadline, ..settings(rank, 4, port) });
+            result.map(|group| group.rank()).unwrap_err().to_string()
+        };
+        let ranks = [0, 2, 3].map(|rank| scope.spawn(move || join(rank)));
+        let until = Instant::now() + Duration::from_secs(20);
+        let (reception, address) = desk(1, 4, None);
+        let call_host = |purpose, group| {
+            let stream = loop {
+                match TcpStream::connect(("127.0.0.1", port)) {
+                    Ok(stream) => break stream,
+                    Err(error) => assert!(Instant::now() < until, "{error}"),
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            };
+            let hello = Hello { purpose, size: 4, group, address };
+            Line::call(stream, None, Claim { caller: 1, called: 0 }, hello, until).unwrap()
+        };
+        let mut host = call_host(Purpose::Join, name());
+        let table = Table::parse(&host.receive(Table::bytes(4), until).unwrap(), 4).unwrap();
+        let mut kept = vec![];
+        for purpose in [Purpose::Data, Purpose::Notes] {
+            let mut line = call_host(purpose, table.group);
+            line.receive(0, until).unwrap();
+            kept.push(line);
+        }
+        let mut answered = 0;
+        while answered < 2 {
+            let mut caller = next(&reception, until);
+            if caller.rank == 2 {
+                caller.line.send_now(&[]).unwrap();
+                answered += 1;
+            }
+            kept.push(caller.line);
+        }
+        if dies {
+            drop((host, kept, reception));
+            return ranks.map(|rank| rank.join().unwrap()).into();
+        }
+        let errors = ranks.map(|rank| rank.join().unwrap()).into();
+        drop((host, kept, reception));
+        errors
+    })
+}
+
+#[test]
+fn a_rank_that_is_gone_between_two_calls_is_named_by_all_and_nobody_else_is() {
+    for dies in [true, false] {
+        for error in errors_when_rank_1_is_gone(dies) {
+            assert!(error.contains("rank 1"), "dies: {dies}: {error}");
+            let own = error.split(" could not join the group: ").nth(1).unwrap();
+            let bystanders = ["rank 3 ", "ranks 1, 3", "from rank 2", "from rank 3"];
+            assert!(!bystanders.iter().any(|words| own.contains(words)), "dies: {dies}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_is_reset_in_the_meeting_is_no_error_without_a_name() {
+    let port = free_port();
+    let error = std::thread::scope(|scope| {
+        let host = scope.spawn(move || {
+            let result = Tcp::join(&settings(0, 2, port));
+            result.map(|group| group.rank()).unwrap_err().to_string()
+        });
+        let until = Instant::now() + Duration::from_secs(20);
+        let dial = || loop {
+            match TcpStream::connect(("127.0.0.1", port)) {
+                Ok(stream) => return stream,
+                Err(error) => assert!(Instant::now() < until, "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let call = |purpose, group| {
+            let stream = dial();
+            // Closed, it resets the connection.
+            socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+            let hello = Hello { purpose, size: 2, group, address: ([127, 0, 0, 1], 1).into() };
+            Line::call(stream, None, Claim { caller: 1, called: 0 }, hello, until).unwrap()
+        };
+        let mut join = call(Purpose::Join, name());
+        let table = Table::parse(&join.receive(Table::bytes(2), until).unwrap(), 2).unwrap();
+        for _ in 0..50 {
+            drop(call(Purpose::Data, table.group));
+        }
+        drop(join);
+        host.join().unwrap()
+    });
+    assert!(error.contains("rank 1 at 127.0.0.1"), "{error}");
+}
