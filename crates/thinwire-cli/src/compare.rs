@@ -197,7 +197,7 @@ fn train(training: &Training, method: &str, seed: u64, place: &Path, signals: &m
                 "error: ended by {}, and the run with it; the same command goes on from here",
                 signals::name(signal)
             ));
-            signals::act_as_default(signal);
+            signals::end_by(signal);
         }
     };
     ensure!(status.success(), "the run with {method} and seed {seed} ended with {status}");

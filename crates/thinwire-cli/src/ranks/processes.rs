@@ -1,6 +1,6 @@
 //! The processes below this one: who they are, signals to all of them, and how they end with it.
 //!
-//! On Linux this process adopts what it started and what that started in turn ([`adopt_orphans`]): a process whose
+//! On Linux this process adopts what it started and what that started in turn ([`Family`]): a process whose
 //! parent ends becomes a child of this one, whatever session or group it made for itself. So nothing that was started
 //! below can leave, and this process has no child left exactly when all have ended. Elsewhere only the groups of the
 //! processes that it started itself are known.
@@ -24,13 +24,6 @@ const UNKILLABLE: Duration = Duration::from_secs(5);
 /// Signals that come within this time mean the same: `timeout` sends one to the program and one to its group, and who
 /// presses Ctrl-C again has seen that the first was not enough.
 const ONCE: Duration = Duration::from_millis(300);
-
-/// Makes this process the parent of everything below it whose own parent ends.
-pub fn adopt_orphans() {
-    // Without it, what leaves its rank is not found; there is nothing that could be done instead.
-    #[cfg(target_os = "linux")]
-    let _ = rustix::process::set_child_subreaper(Some(getpid()));
-}
 
 /// Lets the system send `signal` to the command's process when this process ends, in whatever way (Linux). Call it
 /// and spawn the command from the main thread: the system takes the end of the spawning thread for that of the process.
@@ -61,19 +54,13 @@ pub fn reap() -> io::Result<Option<(Pid, WaitStatus)>> {
     }
 }
 
-/// Sends a signal to everything below this process but `spared`, and to the groups of `leaders` where the system
-/// does not tell what is below.
-pub fn signal_all(leaders: &[Pid], spared: Option<Pid>, signal: Signal) {
-    if cfg!(not(target_os = "linux")) {
-        for leader in leaders {
-            let _ = rustix::process::kill_process_group(*leader, signal);
-        }
-        return;
-    }
-    // Once more while there are new ones: a process may have started another before the signal reached it.
-    let mut known: Vec<Pid> = spared.into_iter().collect();
+/// Sends a signal to what is below `root`, and below none of `spared`. Once more while there are new ones: a process may
+/// have started another before the signal reached it.
+pub fn signal_below(root: Pid, spared: &[Pid], signal: Signal) {
+    let mut known: Vec<Pid> = Vec::new();
     loop {
-        let new: Vec<Pid> = descendants().into_iter().filter(|pid| !known.contains(pid)).collect();
+        let mut new = descendants(root, spared);
+        new.retain(|pid| !known.contains(pid));
         for pid in &new {
             // It may have ended just now, or belong to another user.
             let _ = rustix::process::kill_process(*pid, signal);
@@ -85,10 +72,11 @@ pub fn signal_all(leaders: &[Pid], spared: Option<Pid>, signal: Signal) {
     }
 }
 
-/// All processes below this one that have not ended, parents before their children.
-pub fn descendants() -> Vec<Pid> {
-    let parents: Vec<(Pid, Pid)> = running().collect();
-    let mut found = vec![getpid()];
+/// All processes below `root` that have not ended, parents before their children, without `spared` and what is below
+/// these. Nothing where there is no /proc.
+fn descendants(root: Pid, spared: &[Pid]) -> Vec<Pid> {
+    let parents: Vec<(Pid, Pid)> = running().filter(|(pid, _)| !spared.contains(pid)).collect();
+    let mut found = vec![root];
     let mut next = 0;
     while let Some(&parent) = found.get(next) {
         found.extend(parents.iter().filter(|(_, above)| *above == parent).map(|(pid, _)| *pid));
@@ -112,57 +100,80 @@ fn running() -> impl Iterator<Item = (Pid, Pid)> {
     })
 }
 
-/// How everything below this process is to end.
-pub struct Ending<'a> {
-    /// What this process started.
-    pub leaders: &'a [Pid],
-    /// The signal that asks for it.
-    pub first: Signal,
-    /// How long after that SIGKILL follows.
-    pub grace: Duration,
+/// What this process has started, and everything below.
+#[derive(Debug)]
+pub struct Family {
+    /// Children from before: a shell may have started some, and then become this program by `exec`.
+    others: Vec<Pid>,
+    /// The leaders of the groups that were started.
+    leaders: Vec<Pid>,
 }
 
-/// Ends everything below this process: the first signal, SIGKILL when the grace period is over or at the next
-/// SIGINT, and returns when nothing is left. What can't be killed (it may belong to another user) is named and left.
-pub fn end_all(ending: &Ending, signals: &mut Signals) {
-    if !is_anything_left(ending.leaders) {
-        return;
+impl Family {
+    /// None yet; what is started from now on belongs to it. From now on this process is the parent of everything
+    /// below it whose own parent ends.
+    pub fn found() -> Family {
+        // Without it, what leaves its rank is not found; there is nothing that could be done instead.
+        #[cfg(target_os = "linux")]
+        let _ = rustix::process::set_child_subreaper(Some(getpid()));
+        Family { others: descendants(getpid(), &[]), leaders: Vec::new() }
     }
-    let begun = Instant::now();
-    signal_frozen(ending.leaders, ending.first);
-    let mut at_once = false;
-    while is_anything_left(ending.leaders) {
-        let over = begun.elapsed().saturating_sub(ending.grace);
-        if at_once || !over.is_zero() {
-            signal_frozen(ending.leaders, Signal::KILL);
+
+    /// Adds the leader of a group.
+    pub fn add(&mut self, leader: Pid) {
+        self.leaders.push(leader);
+    }
+
+    /// Ends it: `first`, then SIGKILL when the grace period is over or at the next SIGINT, and returns when nothing is
+    /// left. What can't be killed (it may belong to another user) is named and left.
+    pub fn end(&self, first: Signal, grace: Duration, signals: &mut Signals) {
+        if self.has_ended() {
+            return;
         }
-        if over > UNKILLABLE {
-            let left = descendants().into_iter().map(|pid| pid.to_string()).collect::<Vec<String>>();
-            return output::note(&format!("processes that can't be ended: {}", left.join(", ")));
+        let begun = Instant::now();
+        self.signal(first);
+        let mut at_once = false;
+        while !self.has_ended() {
+            let over = begun.elapsed().saturating_sub(grace);
+            if at_once || !over.is_zero() {
+                self.signal(Signal::KILL);
+            }
+            if over > UNKILLABLE {
+                let left = descendants(getpid(), &self.others);
+                let left: Vec<String> = left.iter().map(Pid::to_string).collect();
+                return output::note(&format!("processes that can't be ended: {}", left.join(", ")));
+            }
+            let again = signals.wait(PAUSE).contains(&SIGINT);
+            at_once |= again && begun.elapsed() > ONCE;
         }
-        let again = signals.wait(PAUSE).contains(&SIGINT);
-        at_once |= again && begun.elapsed() > ONCE;
     }
-}
 
-/// Sends a signal to everything below this process as if to all in one moment. Nobody runs between the first and the
-/// last: so no rank blames another one for having got the signal first, and nothing is started meanwhile.
-fn signal_frozen(leaders: &[Pid], signal: Signal) {
-    for signal in [Signal::STOP, signal, Signal::CONT] {
-        signal_all(leaders, None, signal);
+    /// Sends a signal to all as if in one moment. Nobody runs between the first and the last: so no rank blames
+    /// another one for having got the signal first, and nothing is started meanwhile.
+    fn signal(&self, signal: Signal) {
+        for signal in [Signal::STOP, signal, Signal::CONT] {
+            if cfg!(target_os = "linux") {
+                signal_below(getpid(), &self.others, signal);
+            } else {
+                for leader in &self.leaders {
+                    let _ = rustix::process::kill_process_group(*leader, signal);
+                }
+            }
+        }
     }
-}
 
-/// Whether anything below this process has not ended.
-fn is_anything_left(leaders: &[Pid]) -> bool {
-    loop {
-        match reap() {
-            Ok(Some(_)) => {}
-            Ok(None) => return true,
-            // No children; on Linux then nothing is left.
-            Err(_) => {
-                let has_group = |leader: &Pid| rustix::process::test_kill_process_group(*leader).is_ok();
-                return cfg!(not(target_os = "linux")) && leaders.iter().any(has_group);
+    fn has_ended(&self) -> bool {
+        loop {
+            match reap() {
+                Ok(Some(_)) => {}
+                // The exact answer where this process has no other children: what is below it has a child of it above.
+                Ok(None) if self.others.is_empty() => return false,
+                Ok(None) => return descendants(getpid(), &self.others).is_empty(),
+                Err(_) if cfg!(target_os = "linux") => return true,
+                Err(_) => {
+                    let has_group = |leader: &Pid| rustix::process::test_kill_process_group(*leader).is_ok();
+                    return !self.leaders.iter().any(has_group);
+                }
             }
         }
     }

@@ -46,10 +46,19 @@ pub fn name(signal: c_int) -> String {
     signal_hook::low_level::signal_name(signal).map_or(format!("signal {signal}"), str::to_owned)
 }
 
-/// What the signal does to a program that does not catch it: stops it until it is continued, or ends it.
-pub fn act_as_default(signal: c_int) {
-    // It can fail only for signals without a default action.
-    let _ = signal_hook::low_level::emulate_default_handler(signal);
+/// Stops this process, as Ctrl-Z does, until it is continued.
+pub fn stop() {
+    // It fails for signals without a default action only.
+    let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
+}
+
+/// Ends this process as the signal would have ended one that does not catch it: a shell's loop ends only then.
+pub fn end_by(signal: c_int) -> ! {
+    // The first process of a container can't be ended by a signal of its own.
+    if std::process::id() != 1 {
+        let _ = signal_hook::low_level::emulate_default_handler(signal);
+    }
+    std::process::exit(128 + signal)
 }
 
 /// The signals that are ignored, as a mask: signal 1 is the lowest bit.

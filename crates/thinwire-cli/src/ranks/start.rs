@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal};
 use thinwire::group::TcpSettings;
 
-use super::processes::{self, Ending};
+use super::processes::{self, Family};
 use super::signals::{self, SIGCHLD, SIGTSTP, Signals, TERMINATING};
 use super::supervise;
 
@@ -130,7 +130,7 @@ pub fn start(ranks: usize, settings: &Settings, command: Vec<OsString>) -> Resul
     let port = settings.port()?;
     let mut signals = Signals::catch(&[&TERMINATING[..], &[SIGCHLD, SIGTSTP]].concat())?;
     // Should the supervisor be killed.
-    processes::adopt_orphans();
+    let family = Family::found();
     let supervisor = supervise::Arguments::command(ranks, deadline, grace, command)?
         .env("WORLD_SIZE", ranks.to_string())
         .env("LOCAL_WORLD_SIZE", ranks.to_string())
@@ -141,7 +141,7 @@ pub fn start(ranks: usize, settings: &Settings, command: Vec<OsString>) -> Resul
     let mut supervisor = supervisor.context("can't start a process that starts the ranks")?;
     let (ended, signal) = wait(&mut supervisor, &mut signals, grace)?;
     // Nothing is left unless the supervisor was killed.
-    processes::end_all(&Ending { leaders: &[], first: Signal::TERM, grace }, &mut signals);
+    family.end(Signal::TERM, grace, &mut signals);
     match (ended, signal) {
         (Some(status), None) if status.success() => Ok(()),
         // It has said what went wrong.
@@ -149,11 +149,7 @@ pub fn start(ranks: usize, settings: &Settings, command: Vec<OsString>) -> Resul
         (Some(status), None) => {
             bail!("the supervisor of the ranks ended with {status}, and the ranks with it")
         }
-        (_, Some(signal)) => {
-            // As the program would have ended without ranks; a shell's loop ends only then.
-            signals::act_as_default(signal);
-            Err(Reported.into())
-        }
+        (_, Some(signal)) => signals::end_by(signal),
         (None, None) => bail!("the supervisor of the ranks did not end"),
     }
 }
@@ -177,9 +173,9 @@ fn wait(
         for signal in signals.wait(PAUSE) {
             if signal == SIGTSTP {
                 // Ctrl-Z: the ranks are in no group that the terminal knows.
-                processes::signal_all(&[], Some(pid), Signal::STOP);
-                signals::act_as_default(signal);
-                processes::signal_all(&[], Some(pid), Signal::CONT);
+                processes::signal_below(pid, &[], Signal::STOP);
+                signals::stop();
+                processes::signal_below(pid, &[], Signal::CONT);
             } else if let Some(terminating) = Signal::from_named_raw(signal).filter(|_| signal != SIGCHLD) {
                 // It may have ended just now.
                 let _ = rustix::process::kill_process(pid, terminating);

@@ -23,7 +23,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, getppid};
 
 use super::failure::{Failure, describe};
-use super::processes::{self, Ending};
+use super::processes::{self, Family};
 use super::signals::{self, SIGCHLD, SIGINT, Signals, TERMINATING};
 use crate::output;
 
@@ -87,8 +87,7 @@ enum Cause {
 struct Supervisor {
     arguments: Arguments,
     signals: Signals,
-    /// Processes that this one started, each the leader of a group.
-    leaders: Vec<Pid>,
+    family: Family,
     /// The ranks that have not ended.
     running: Vec<(Pid, usize)>,
     failures: Vec<Failure>,
@@ -99,14 +98,12 @@ pub fn run(arguments: Arguments) -> Result<()> {
     // It fails only for the leader of a group, which a terminal does not reach either.
     let _ = rustix::process::setsid();
     let signals = Signals::catch(&[&TERMINATING[..], &[SIGCHLD]].concat())?;
-    processes::adopt_orphans();
     let grace = seconds(arguments.grace);
-    let mut supervisor =
-        Supervisor { arguments, signals, leaders: Vec::new(), running: Vec::new(), failures: Vec::new() };
+    let (running, failures) = (Vec::new(), Vec::new());
+    let mut supervisor = Supervisor { arguments, signals, family: Family::found(), running, failures };
     let cause = supervisor.start().and_then(|()| supervisor.watch());
     let first = if matches!(cause, Ok(Cause::Signal(SIGINT))) { Signal::INT } else { Signal::TERM };
-    let ending = Ending { leaders: &supervisor.leaders, first, grace };
-    processes::end_all(&ending, &mut supervisor.signals);
+    supervisor.family.end(first, grace, &mut supervisor.signals);
     supervisor.report(cause?)
 }
 
@@ -125,7 +122,7 @@ impl Supervisor {
             let child = command.spawn().with_context(|| format!("can't start {program:?}"))?;
             // From here on it is known by its number: all children are waited for together.
             let pid = Pid::from_child(&child);
-            self.leaders.push(pid);
+            self.family.add(pid);
             self.running.push((pid, rank));
         }
         Ok(())

@@ -106,6 +106,21 @@ fn all_end_with_a_supervisor_that_is_killed() {
 }
 
 #[test]
+fn what_the_launcher_did_not_start_is_left() {
+    let mark = Mark::new();
+    let mut command = mark.command("sh");
+    // The shell's child is now the launcher's.
+    let script = format!("sleep 1009 2>/dev/null & exec \"$0\" launch -n 2 -- sh -c '{FAMILY}'");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_thinwire")]);
+    let launched = Launched::new(command);
+    wait("all processes", || mark.count("sleep") == 7);
+    send(mark.supervisor().unwrap(), Signal::KILL);
+    let (_, errors) = launched.end();
+    let left: Vec<String> = mark.processes().into_iter().map(|process| process.arguments).collect();
+    assert_eq!(left, ["sleep 1009 "], "{errors}");
+}
+
+#[test]
 fn ranks_end_when_launcher_and_supervisor_are_killed_at_once() {
     let mark = Mark::new();
     let launched = Launched::new(mark.thinwire(&["launch", "-n", "3", "--", "sleep", "1005"]));
