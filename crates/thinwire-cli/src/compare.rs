@@ -3,13 +3,15 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal};
 use thinwire_train::report::{self, Recorded};
 use thinwire_train::trainer;
 
+use crate::ranks::processes;
+use crate::ranks::signals::{self, SIGCHLD, Signals, TERMINATING};
 use crate::train::Training;
 use crate::{files, output};
 
@@ -53,11 +55,8 @@ Examples:
 const METHODS: [&str; 6] =
     ["dense", "ar-topk", "gaussian-k:density=0.01", "redsync:density=0.01", "iwp", "fft"];
 
-/// Whoever ends this process means the run too.
-static ENDED: AtomicBool = AtomicBool::new(false);
-
-/// How often a run is looked at.
-const PAUSE: Duration = Duration::from_millis(20);
+/// Longest wait between looks at a run; signals and its end are noticed at once.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Compares.
 pub fn run(arguments: Arguments) -> Result<()> {
@@ -85,7 +84,8 @@ pub fn run(arguments: Arguments) -> Result<()> {
             planned.push((method.as_str(), *seed, place));
         }
     }
-    ctrlc::set_handler(|| ENDED.store(true, Ordering::Relaxed)).context("can't listen for signals")?;
+    // Whoever ends this process means the run too.
+    let mut signals = Signals::catch(&[&TERMINATING[..], &[SIGCHLD]].concat())?;
     std::fs::create_dir_all(&folder)
         .with_context(|| format!("can't make the folder {}", folder.display()))?;
     let (mut runs, mut failed) = (Vec::new(), Vec::new());
@@ -93,7 +93,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         let known = finished(place, &training, method, *seed)?;
         if known.is_none() {
             output::note(&format!("run {} of {}: {method}, seed {seed}", number + 1, planned.len()));
-            if let Err(error) = train(&training, method, *seed, place) {
+            if let Err(error) = train(&training, method, *seed, place, &mut signals) {
                 // The others are worth having; what was recorded of this one is shown as interrupted.
                 output::note(&format!("{error:#}; going on with the next"));
                 failed.push(format!("{method} with seed {seed}"));
@@ -174,28 +174,31 @@ fn finished(place: &Path, training: &Training, method: &str, seed: u64) -> Resul
     Ok(Some(recorded).filter(|recorded| !recorded.interrupted()))
 }
 
-fn train(training: &Training, method: &str, seed: u64, place: &Path) -> Result<()> {
+fn train(training: &Training, method: &str, seed: u64, place: &Path, signals: &mut Signals) -> Result<()> {
     let program = std::env::current_exe().context("can't find this program's own file")?;
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .arg("train")
         .args(training.to_arguments())
         .args(["--method", method, "--name", method, "--seed", &seed.to_string()])
         .args([OsString::from("--run"), place.into()])
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .context("can't start a run")?;
+        .stdout(std::process::Stdio::null());
+    processes::end_with_parent(&mut command, Signal::TERM);
+    let mut child = command.spawn().context("can't start a run")?;
     let status = loop {
         if let Some(status) = child.try_wait().context("can't ask for the state of a run")? {
             break status;
         }
-        if ENDED.load(Ordering::Relaxed) {
-            // The run ends its workers itself when it is asked to end.
-            let _ = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+        if let Some(signal) = signals.wait(PAUSE).into_iter().find(|signal| TERMINATING.contains(signal)) {
+            // The run ends its workers itself when it is asked to end; it may have ended just now.
+            let _ = rustix::process::kill_process(Pid::from_child(&child), Signal::TERM);
             let _ = child.wait();
-            eprintln!("error: ended by a signal, and the run with it; the same command goes on from here");
-            std::process::exit(1);
+            output::note(&format!(
+                "error: ended by {}, and the run with it; the same command goes on from here",
+                signals::name(signal)
+            ));
+            signals::end_by(signal);
         }
-        std::thread::sleep(PAUSE);
     };
     ensure!(status.success(), "the run with {method} and seed {seed} ended with {status}");
     Ok(())

@@ -1,7 +1,6 @@
 //! `thinwire launch`: one process for each rank on this machine.
 
 use std::ffi::OsString;
-use std::process::Command;
 
 use anyhow::{Result, ensure};
 
@@ -10,7 +9,8 @@ use crate::ranks::start::{Settings, start};
 /// Start a command once for each rank on this machine.
 ///
 /// Each process gets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as from torchrun, and so finds the
-/// others. When one fails, the others end with an error that names it.
+/// others. When one fails, the others end with an error that names it. When this program ends, in whatever way, so
+/// does everything that the ranks have started.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  thinwire launch -n 4 -- python train.py\n  \
     thinwire launch -n 4 --link 100mbit,5ms -- ./my-training\n\n\
@@ -31,9 +31,5 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> Result<()> {
     let Arguments { ranks, settings, command } = arguments;
     ensure!((1..=1024).contains(&ranks), "--ranks {ranks}: give 1 to 1024");
-    start(ranks, &settings, |_| {
-        let mut process = Command::new(&command[0]);
-        process.args(&command[1..]);
-        process
-    })
+    start(ranks, &settings, command)
 }

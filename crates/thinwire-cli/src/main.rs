@@ -61,6 +61,8 @@ enum Command {
     Launch(launch::Arguments),
     Probe(probe::Arguments),
     Bench(bench::Arguments),
+    #[command(hide = true)]
+    Supervise(ranks::supervise::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -78,18 +80,42 @@ fn main() -> ExitCode {
         Command::Launch(arguments) => launch::run(arguments),
         Command::Probe(arguments) => probe::run(&arguments),
         Command::Bench(arguments) => bench::run(arguments),
+        Command::Supervise(arguments) => ranks::supervise::run(arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         // The reader has seen enough, as in `thinwire methods | head -1`.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        // A worker that is not the first speaks in its log.
-        Err(error) if error.is::<logging::Logged>() => ExitCode::FAILURE,
         Err(error) => {
-            tell(&error);
-            ExitCode::FAILURE
+            // A worker that is not the first speaks in its log, and a launcher through its supervisor.
+            if !error.is::<logging::Logged>() && !error.is::<ranks::start::Reported>() {
+                tell(&error);
+            }
+            exit_code(&error)
         }
     }
+}
+
+/// A rank that ends because it has lost another one says so to its launcher, which looks for the first that failed.
+fn exit_code(error: &anyhow::Error) -> ExitCode {
+    use thinwire::Error::{GroupLost, PeerGaveUp, PeerLost, PeerSilent, Rendezvous};
+    let lost_another = error.chain().any(|cause| {
+        let of_training = cause.downcast_ref().and_then(|error| match error {
+            thinwire_train::Error::Engine(error) => Some(error),
+            _ => None,
+        });
+        matches!(
+            of_training.or_else(|| cause.downcast_ref()),
+            Some(
+                PeerLost { .. }
+                    | PeerSilent { .. }
+                    | PeerGaveUp { .. }
+                    | GroupLost { .. }
+                    | Rendezvous { .. }
+            )
+        )
+    });
+    if lost_another { ExitCode::from(ranks::failure::LOST_ANOTHER) } else { ExitCode::FAILURE }
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -1,6 +1,10 @@
 //! Commands that run on several ranks: where the ranks are, and how this process becomes one of them.
 
+pub mod failure;
+pub mod processes;
+pub mod signals;
 pub mod start;
+pub mod supervise;
 
 use anyhow::{Context, Result, ensure};
 use thinwire::group::{Group, Local, SharedGroup, Tcp};
@@ -113,11 +117,8 @@ impl Arguments {
             }
             Backend::Tcp if self.starts_processes() => {
                 let program = std::env::current_exe().context("can't find this program's own file")?;
-                start::start(self.ranks, &self.settings, |_| {
-                    let mut command = std::process::Command::new(&program);
-                    command.args(std::env::args_os().skip(1));
-                    command
-                })
+                let command = [program.into_os_string()].into_iter().chain(std::env::args_os().skip(1));
+                start::start(self.ranks, &self.settings, command.collect())
             }
             Backend::Tcp => {
                 let group = Tcp::join(&self.settings.of_this_rank()?)?;

@@ -1,22 +1,34 @@
-//! Starts one process for each rank on this machine, and watches over them.
+//! Starts one process for each rank on this machine: the launcher's side.
+//!
+//! The ranks belong to a supervisor ([`supervise`]). The launcher keeps the terminal: it passes on the signals that it
+//! gets, and waits.
 
 use std::ffi::OsString;
 use std::net::TcpListener;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal};
 use thinwire::group::TcpSettings;
 
-use crate::output;
+use super::processes::{self, Family};
+use super::signals::{self, SIGCHLD, SIGTSTP, Signals, TERMINATING};
+use super::supervise;
 
-/// How often the processes are looked at.
-const PAUSE: Duration = Duration::from_millis(10);
+/// Longest wait between looks at the supervisor; signals and its end are noticed at once.
+const PAUSE: Duration = Duration::from_secs(1);
 
-/// How much longer than the deadline the others get to end by themselves when a rank has failed.
-const GRACE: Duration = Duration::from_secs(5);
+/// How long ranks get to end when they are asked to.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// How much longer than the grace period the supervisor gets.
+const LATE: Duration = Duration::from_secs(10);
+
+/// The supervisor has told the user what went wrong.
+#[derive(Debug, thiserror::Error)]
+#[error("see above")]
+pub struct Reported;
 
 /// What the ranks are told beyond who they are.
 #[derive(Debug, Clone, Default, PartialEq, clap::Args)]
@@ -33,6 +45,9 @@ pub struct Settings {
     /// The port at which rank 0 waits [default: a free one]
     #[arg(long)]
     pub port: Option<u16>,
+    /// Seconds that ranks get to end when this program is ended, before they are killed [default: 3]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    pub grace: Option<f64>,
 }
 
 impl Settings {
@@ -85,6 +100,13 @@ impl Settings {
         })
     }
 
+    fn grace(&self) -> Result<Duration> {
+        let Some(seconds) = self.grace else { return Ok(GRACE) };
+        Duration::try_from_secs_f64(seconds)
+            .ok()
+            .with_context(|| format!("--grace {seconds}: give 0 seconds or more"))
+    }
+
     fn port(&self) -> Result<u16> {
         if let Some(port) = self.port {
             return Ok(port);
@@ -100,92 +122,65 @@ impl Settings {
     }
 }
 
-/// Runs `command` once for each of `ranks` ranks and waits for all. When one fails the others get the time of
-/// the deadline to end by themselves, with an error that names it, and are then ended.
-pub fn start(ranks: usize, settings: &Settings, command: impl Fn(usize) -> Command) -> Result<()> {
+/// Has `command` run once for each of `ranks` ranks by a supervisor, and waits for its end. When one fails the others
+/// get the time of the deadline to end by themselves, with an error that names it, and are then ended.
+pub fn start(ranks: usize, settings: &Settings, command: Vec<OsString>) -> Result<()> {
     let deadline = settings.for_ranks(ranks)?.deadline;
+    let grace = settings.grace()?;
     let port = settings.port()?;
-    // Whoever ends this process means the ranks too.
-    static ENDED: AtomicBool = AtomicBool::new(false);
-    ctrlc::set_handler(|| ENDED.store(true, Ordering::Relaxed)).context("can't listen for signals")?;
-    let mut running = Running(Vec::new());
-    for rank in 0..ranks {
-        let mut command = command(rank);
-        command
-            .env("RANK", rank.to_string())
-            .env("LOCAL_RANK", rank.to_string())
-            .env("WORLD_SIZE", ranks.to_string())
-            .env("LOCAL_WORLD_SIZE", ranks.to_string())
-            .env("MASTER_ADDR", "127.0.0.1")
-            .env("MASTER_PORT", port.to_string())
-            .envs(settings.variables());
-        let started = command.spawn();
-        let child = started.with_context(|| format!("can't start {:?}", command.get_program()))?;
-        running.0.push(Some(child));
+    let mut signals = Signals::catch(&[&TERMINATING[..], &[SIGCHLD, SIGTSTP]].concat())?;
+    // Should the supervisor be killed.
+    let family = Family::found();
+    let supervisor = supervise::Arguments::command(ranks, deadline, grace, command)?
+        .env("WORLD_SIZE", ranks.to_string())
+        .env("LOCAL_WORLD_SIZE", ranks.to_string())
+        .env("MASTER_ADDR", "127.0.0.1")
+        .env("MASTER_PORT", port.to_string())
+        .envs(settings.variables())
+        .spawn();
+    let mut supervisor = supervisor.context("can't start a process that starts the ranks")?;
+    let (ended, signal) = wait(&mut supervisor, &mut signals, grace)?;
+    // Nothing is left unless the supervisor was killed.
+    family.end(Signal::TERM, grace, &mut signals);
+    match (ended, signal) {
+        (Some(status), None) if status.success() => Ok(()),
+        // It has said what went wrong.
+        (Some(status), None) if status.code().is_some() => Err(Reported.into()),
+        (Some(status), None) => {
+            bail!("the supervisor of the ranks ended with {status}, and the ranks with it")
+        }
+        (_, Some(signal)) => signals::end_by(signal),
+        (None, None) => bail!("the supervisor of the ranks did not end"),
     }
-    let mut failed: Vec<(usize, ExitStatus)> = Vec::new();
-    let mut first_failure = None;
+}
+
+/// Waits for the supervisor and passes on what signals mean: how it ended, unless it did not in time, and the
+/// signal that it was asked to end by.
+fn wait(
+    supervisor: &mut Child,
+    signals: &mut Signals,
+    grace: Duration,
+) -> Result<(Option<ExitStatus>, Option<i32>)> {
+    let pid = Pid::from_child(supervisor);
+    let mut asked: Option<(i32, Instant)> = None;
     loop {
-        for (rank, slot) in running.0.iter_mut().enumerate() {
-            let Some(child) = slot else { continue };
-            if let Some(status) = child.try_wait().context("can't ask for the state of a process")? {
-                *slot = None;
-                if !status.success() {
-                    failed.push((rank, status));
-                    first_failure.get_or_insert_with(Instant::now);
-                }
+        if let Some(status) = supervisor.try_wait().context("can't ask for the state of a process")? {
+            return Ok((Some(status), asked.map(|(signal, _)| signal)));
+        }
+        if let Some((signal, _)) = asked.filter(|(_, at)| at.elapsed() > grace.saturating_add(LATE)) {
+            return Ok((None, Some(signal)));
+        }
+        for signal in signals.wait(PAUSE) {
+            if signal == SIGTSTP {
+                // Ctrl-Z: the ranks are in no group that the terminal knows.
+                processes::signal_below(pid, &[], Signal::STOP);
+                signals::stop();
+                processes::signal_below(pid, &[], Signal::CONT);
+            } else if let Some(terminating) = Signal::from_named_raw(signal).filter(|_| signal != SIGCHLD) {
+                // It may have ended just now.
+                let _ = rustix::process::kill_process(pid, terminating);
+                asked.get_or_insert((signal, Instant::now()));
             }
-        }
-        if ENDED.load(Ordering::Relaxed) {
-            bail!("ended by a signal, and the ranks with it");
-        }
-        let left: Vec<String> = running.ranks().map(|rank| rank.to_string()).collect();
-        match first_failure {
-            Some(_) if left.is_empty() => bail!("{}", describe(failed)),
-            None if left.is_empty() => return Ok(()),
-            Some(at) if at.elapsed() > deadline.saturating_add(GRACE) => {
-                output::note(&format!("ending the ranks that are left: {}", left.join(", ")));
-                bail!("{}", describe(failed));
-            }
-            _ => std::thread::sleep(PAUSE),
-        }
-    }
-}
-
-/// Which ranks failed, and how. One that was killed comes first: the others have ended because of it.
-fn describe(mut failed: Vec<(usize, ExitStatus)>) -> String {
-    failed.sort_by_key(|(_, status)| status.signal().is_none());
-    let mut ways: Vec<(ExitStatus, Vec<usize>)> = Vec::new();
-    for (rank, status) in failed {
-        match ways.iter_mut().find(|(other, _)| *other == status) {
-            Some((_, ranks)) => ranks.push(rank),
-            None => ways.push((status, vec![rank])),
-        }
-    }
-    let way = |(status, mut ranks): (ExitStatus, Vec<usize>)| {
-        ranks.sort_unstable();
-        let ranks: Vec<String> = ranks.iter().map(usize::to_string).collect();
-        let word = if ranks.len() == 1 { "rank" } else { "ranks" };
-        format!("{word} {} ended with {status}", ranks.join(", "))
-    };
-    ways.into_iter().map(way).collect::<Vec<String>>().join("; ")
-}
-
-/// The processes that have not ended; they do when this goes out of scope.
-struct Running(Vec<Option<Child>>);
-
-impl Running {
-    fn ranks(&self) -> impl Iterator<Item = usize> {
-        self.0.iter().enumerate().filter(|(_, child)| child.is_some()).map(|(rank, _)| rank)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        for child in self.0.iter_mut().flatten() {
-            // It may have ended just now.
-            let _ = child.kill();
-            let _ = child.wait();
         }
     }
 }

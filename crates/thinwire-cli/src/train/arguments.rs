@@ -168,6 +168,7 @@ impl Training {
         add("secret-file", self.network.secret_file.clone());
         add("deadline", self.network.deadline.map(|deadline| deadline.to_string()));
         add("port", self.network.port.map(|port| port.to_string()));
+        add("grace", self.network.grace.map(|grace| grace.to_string()));
         all.extend(self.no_overlap.then(|| "--no-overlap".to_owned()));
         all
     }
@@ -262,7 +263,7 @@ mod tests {
         let given = "x -n 3 --group local --model mlp:hidden=7 --data king-james --epochs 0.5 --batch 9 --lr 0.3 \
                      --optimizer sgd:momentum=0 --lr-schedule step/1@0.5 --lr-warmup 0.25 --clip 1.5 --rebroadcast 10 \
                      --theta-schedule drop/2 --bucket 1MB --no-overlap --threads 2 --evaluate-every 0.1 --probes 0 \
-                     --link 1gbit,2ms --secret-file f --deadline 7 --port 99";
+                     --link 1gbit,2ms --secret-file f --deadline 7 --port 99 --grace 4";
         for words in [given, "x"] {
             let training = Only::parse_from(words.split_whitespace()).training;
             let again = ["x".to_owned()].into_iter().chain(training.to_arguments());

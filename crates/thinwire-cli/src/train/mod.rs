@@ -138,7 +138,8 @@ fn work(mut group: SharedGroup, settings: &Settings, folder: Option<&Path>) -> R
         }
         (Err(error), _) => {
             let quiet = rank != 0 && settings.group != "local" && !is_loss_of_worker_0(&error);
-            return if quiet { Err(logging::Logged.into()) } else { Err(error.into()) };
+            let error = anyhow::Error::from(error);
+            return Err(if quiet { error.context(logging::Logged) } else { error });
         }
     };
     let written = if rank == 0 { write_results(&folder, &about, &end) } else { Ok(()) };

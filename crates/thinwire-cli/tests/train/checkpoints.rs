@@ -139,24 +139,34 @@ mod killed {
 
     use super::*;
 
-    /// The processes that `parent` has started, with their ranks.
-    fn workers(parent: u32) -> Vec<(usize, u32)> {
-        let mut found = Vec::new();
-        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            // Processes come and go meanwhile.
-            let Ok(about) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
-            let Ok(environment) = std::fs::read(entry.path().join("environ")) else { continue };
-            // After the name, in brackets: the state and the parent.
-            let above = about.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
-            let rank = environment.split(|byte| *byte == 0).find_map(|pair| pair.strip_prefix(b"RANK="));
-            let rank = rank.and_then(|rank| std::str::from_utf8(rank).ok()?.parse().ok());
-            if let (Some(rank), true) = (rank, above == Some(parent.to_string().as_str())) {
-                found.push((rank, pid));
-            }
-        }
+    /// The workers of a launcher, with their ranks: children of its supervisor.
+    fn workers(launcher: u32) -> Vec<(usize, u32)> {
+        let supervisor = children(launcher).into_iter().next().map_or(0, |(supervisor, _)| supervisor);
+        let mut found: Vec<(usize, u32)> = children(supervisor)
+            .into_iter()
+            .filter_map(|(pid, environment)| {
+                let rank =
+                    environment.split(|byte| *byte == 0).find_map(|pair| pair.strip_prefix(b"RANK="))?;
+                Some((std::str::from_utf8(rank).ok()?.parse().ok()?, pid))
+            })
+            .collect();
         found.sort_unstable();
         found
+    }
+
+    /// The processes that `parent` has started, with their environments.
+    fn children(parent: u32) -> Vec<(u32, Vec<u8>)> {
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let child = |entry: std::fs::DirEntry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            // Processes come and go meanwhile.
+            let about = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+            let environment = std::fs::read(entry.path().join("environ")).ok()?;
+            // After the name, in brackets: the state and the parent.
+            let above = about.rsplit(')').next()?.split_whitespace().nth(1)?;
+            (above == parent.to_string()).then_some((pid, environment))
+        };
+        entries.filter_map(child).collect()
     }
 
     fn wait(what: &str, mut until: impl FnMut() -> bool) {
