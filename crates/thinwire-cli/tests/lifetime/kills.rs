@@ -132,6 +132,10 @@ impl Series {
 
     /// Starts, kills, and looks at what is left.
     fn kill(&mut self, kill: Kill) {
+        if !self.metrics().is_empty() && !self.path("c").join("latest").exists() {
+            // It was killed before its first checkpoint: there is nothing to resume.
+            self.number += 1;
+        }
         let (mark, before) = (Mark::new(), self.metrics());
         let words = format!("{} {SLOWLY}", self.words());
         self.tally.resumed += usize::from(words.contains("--resume"));
