@@ -208,7 +208,8 @@ impl Series {
         let before = self.metrics();
         if self.path("c").join("latest").exists() {
             let outcome: Value =
-                serde_json::from_str(&self.folder.text(&format!("{} --json -", self.words()))).unwrap();
+                serde_json::from_str(&self.folder.text(&format!("{} {SLOWLY} --json -", self.words())))
+                    .unwrap();
             assert_eq!(outcome["end"]["weights"], self.whole, "the run went on to other weights");
             assert!(
                 self.metrics().starts_with(whole_lines(&before)),
