@@ -28,7 +28,7 @@ impl Signals {
         let caught = |signal: c_int| signal == SIGCHLD || ignored & (1 << (signal - 1)) == 0;
         let wanted = signals.iter().filter(|&&signal| caught(signal));
         let (read, write) = UnixStream::pair().context("can't listen for signals")?;
-        let delivery = SignalDelivery::with_pipe(read, write, SignalOnly::default(), wanted);
+        let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, wanted);
         Ok(Signals(delivery.context("can't listen for signals")?))
     }
 
