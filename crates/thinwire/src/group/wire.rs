@@ -158,6 +158,13 @@ mod tests {
     }
 
     #[test]
+    fn a_reason_is_safe_to_print() {
+        let note = Note::GaveUp { culprit: 1, reason: "\x1b[2Jgone\rrank 2".into() };
+        let (note, _) = Note::parse(&note.to_bytes()).unwrap().unwrap();
+        assert_eq!(note, Note::GaveUp { culprit: 1, reason: "\u{fffd}[2Jgone rank 2".into() });
+    }
+
+    #[test]
     fn damaged_notes_are_errors() {
         assert!(Note::parse(&[9, 0, 0]).is_err());
         assert!(Note::parse(&[2, 3, 0, 1, 2, 3]).is_err());

@@ -108,6 +108,24 @@ fn joining() -> Vec<Scenario> {
             judge::all_but(&ends, Some(victim), |end| judge::says(end, &["could not join the group", &name]))
         }));
     }
+    // Wherever the meeting, or the training after it, happens to be.
+    for (victim, delay) in [0, 1, 3].into_iter().flat_map(|v| [30, 80, 200].map(|d| (v, d))) {
+        all.push(Scenario::new(format!("kill: rank {victim} after {delay} ms"), move || {
+            let mut ranks = Ranks::new();
+            // On a busy machine the ranks start seconds apart.
+            ranks.deadlines = [2.0 * SHORT; SIZE];
+            let secret = (delay % 40 == 0).then(|| ("THINWIRE_SECRET", "hush".to_owned()));
+            ranks.variables.extend(secret);
+            let pause = Duration::from_millis(1);
+            ranks.start_all(|_| Part { steps: 1_000_000, pause, ..Part::of("topk") })?;
+            std::thread::sleep(Duration::from_millis(delay));
+            ranks.signal(victim, Signal::KILL)?;
+            let ends = ranks.finish()?;
+            judge::was_killed(&ends, victim)?;
+            let name = format!("rank {victim}");
+            judge::all_but(&ends, Some(victim), |end| judge::says(end, &[&name]))
+        }));
+    }
     for victim in [1, 3] {
         all.push(Scenario::new(
             format!("kill: rank {victim} when it was told where the others are"),

@@ -5,22 +5,35 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, getpid, kill_process};
+use sha2::{Digest, Sha256};
 use thinwire::group::TcpSettings;
 use thinwire::{Error, Result};
 
 /// The version of the protocol that the ranks speak.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// The first twelve bytes of every connection.
 pub fn greeting(version: u16, secret: bool) -> Vec<u8> {
     [&b"thinwire"[..], &version.to_le_bytes(), &[secret.into(), 0]].concat()
 }
 
+/// A greeting, and the claim that `rank` calls rank 0.
+pub fn opening(version: u16, secret: bool, rank: u32) -> Vec<u8> {
+    [&greeting(version, secret)[..], &rank.to_le_bytes(), &0u32.to_le_bytes()].concat()
+}
+
+/// The number of the group's name: the first bytes of its SHA-256.
+fn number_of_name(name: &str) -> u64 {
+    let hash: [u8; 32] = Sha256::digest(name).into();
+    u64::from_be_bytes(hash[..8].try_into().expect("eight bytes"))
+}
+
 /// A call of `rank`, without a secret, that wants to join and can itself be called at `port`.
 pub fn join_call(version: u16, rank: u32, size: u32, port: u16) -> Vec<u8> {
     let address = [&Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets()[..], &port.to_le_bytes()].concat();
-    let hello = [&[1][..], &rank.to_le_bytes(), &size.to_le_bytes(), &0u64.to_le_bytes(), &address].concat();
-    [greeting(version, false), vec![1, hello.len() as u8, 0], hello].concat()
+    let group = number_of_name("thinwire").to_le_bytes();
+    let hello = [&[1][..], &size.to_le_bytes(), &group, &address].concat();
+    [opening(version, false, rank), vec![1, hello.len() as u8, 0], hello].concat()
 }
 
 /// Calls a port that may not be open yet.

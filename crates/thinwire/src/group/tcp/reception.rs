@@ -176,10 +176,11 @@ impl Acceptor {
             }
             // From the end, because the last one takes the place of one that leaves.
             for at in (0..self.callers.len()).rev() {
-                if happened[2 + at] {
-                    self.listen(at);
-                } else if self.callers.get_mut(at).until <= Instant::now() {
+                // The time is over for one that dribbles, too.
+                if self.callers.get_mut(at).until <= Instant::now() {
                     self.dismiss(at, "it has not introduced itself in time");
+                } else if happened[2 + at] {
+                    self.listen(at);
                 }
             }
             if happened[1] {

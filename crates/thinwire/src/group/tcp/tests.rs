@@ -5,6 +5,7 @@ mod hostile;
 mod link;
 mod meeting;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::*;
@@ -83,8 +84,10 @@ fn every_collective_gives_what_threads_give_bit_for_bit() {
 #[test]
 fn traffic_counts_envelopes_and_encryption() {
     let length = 1 << 18;
+    let encrypted = AtomicUsize::new(0);
     let work = |group: Result<Tcp>| {
         let mut group = group.unwrap();
+        encrypted.fetch_add(usize::from(group.encrypted()), Ordering::Relaxed);
         group.all_reduce(Sum::F32(&mut vec![1.0; length]), Algorithm::Ring).unwrap();
         group.barrier().unwrap();
         group.traffic()
@@ -92,7 +95,9 @@ fn traffic_counts_envelopes_and_encryption() {
     let plain = run(2, |_| (), work);
     let bytes = 4 * length as u64 + 2 * 40;
     assert_eq!(plain, [Traffic { sent: bytes, received: bytes }; 2]);
+    assert_eq!(encrypted.load(Ordering::Relaxed), 0);
     let sealed = run(2, |s| s.secret = secret("hush"), work);
+    assert_eq!(encrypted.load(Ordering::Relaxed), 2);
     assert!(sealed[0].sent > bytes && sealed[0].sent < bytes + bytes / 50, "{sealed:?}");
     assert_eq!(sealed[0].sent, sealed[1].received);
 }
