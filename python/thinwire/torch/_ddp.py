@@ -1,20 +1,30 @@
 """The hook of DistributedDataParallel."""
 
-from typing import Any, Optional
+import time
+import weakref
+from typing import Any, Optional, Union
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire._method import Value
-from thinwire.errors import BadArgument, Error, StepSkipped
-from thinwire.torch._bucket import Bucket, fill, layer_of
-from thinwire.torch._core import Core, RunAhead
+from thinwire.errors import BadArgument, Error, GroupLost, StepSkipped
+from thinwire.torch import _watchdog
+from thinwire.torch._bucket import Bucket, fill, layer_of, obstacle
+from thinwire.torch._core import Core
 from thinwire.torch._device import one_device
+from thinwire.torch._group import TIMEOUT
+from thinwire.torch._options import Options, RunAhead, Timeout, method_with_defaults
+from thinwire.torch._uncompressed import Uncompressed
+from thinwire.torch._undelivered import Undelivered
+
+#: Calls a function when the backward pass that is under way ends, after those that were queued before.
+_at_end_of_backward = torch.autograd.Variable._execution_engine.queue_callback
 
 
 class HookState(Core):
-    """What :func:`hook` keeps. For ``ddp.register_comm_hook(state, tw.hook)`` and for trainers that register hooks
+    """The state of :func:`hook`, for ``ddp.register_comm_hook(state, tw.hook)`` and for trainers that register hooks
     themselves; :func:`compress` makes one and registers it.
 
     ``model`` gives parameters their names, by which states are kept; without it they are numbered in the order in which
@@ -26,23 +36,55 @@ class HookState(Core):
         model: Optional[torch.nn.Module] = None,
         method: Optional[str] = None,
         density: Optional[float] = None,
-        **settings: Any,
+        *,
+        process_group: Optional[dist.ProcessGroup] = None,
+        timeout: Timeout = None,
+        scaler: Optional[Any] = None,
+        optimizer: Optional[torch.optim.Optimizer] = None,
+        mean: str = "ranks",
+        steps_per_epoch: Optional[float] = None,
+        threads: Optional[int] = None,
+        check_replicas_every: int = 100,
+        run_ahead: RunAhead = False,
+        **parameters: Value,
     ) -> None:
         if model is not None and not isinstance(model, torch.nn.Module):
             raise BadArgument(f"model is a {type(model).__name__}; expected a torch.nn.Module")
-        ignored: "set[str]" = set()
-        if isinstance(model, DistributedDataParallel):
-            settings.setdefault("process_group", model.process_group)
-            ignored = model.parameters_to_ignore
-            model = model.module
-        trained = () if model is None else model.named_parameters()
+        ddp = model if isinstance(model, DistributedDataParallel) else None
+        options = Options(
+            process_group=ddp.process_group if process_group is None and ddp is not None else process_group,
+            timeout=timeout,
+            scaler=scaler,
+            optimizer=optimizer,
+            mean=mean,
+            steps_per_epoch=steps_per_epoch,
+            threads=threads,
+            check_replicas_every=check_replicas_every,
+            run_ahead=run_ahead,
+        )
+        module = model if ddp is None else ddp.module
+        ignored: "set[str]" = set() if ddp is None else ddp.parameters_to_ignore
+        trained = () if module is None else module.named_parameters()
         names: "dict[torch.Tensor, str]" = {p: name for name, p in trained if name not in ignored}
-        super().__init__(names, method, density, **settings)
-        self._futures: "list[torch.futures.Future[torch.Tensor]]" = []
+        super().__init__(names, method_with_defaults(method, density, parameters), options)
+        self._sparse = set() if module is None else _sparse_parameters(module)
+        #: The model, where it is known. It owns the reducer, which owns this: not to be held from here.
+        self._ddp: "Optional[weakref.ref[DistributedDataParallel]]" = None if ddp is None else weakref.ref(ddp)
+        if ddp is not None and ddp.find_unused_parameters and not ddp.static_graph:
+            self._undelivered = Undelivered(ddp, names)
+            self._engine.undelivered = self._undelivered
+        #: Whether DDP passes over buckets that no parameter of this step is in.
+        self._skips = bool(ddp is not None and getattr(ddp, "skip_all_reduce_unused_params", False))
+        self._futures: "list[tuple[torch.futures.Future[torch.Tensor], torch.Tensor]]" = []
+        #: The index of DDP's next bucket.
+        self._next = 0
         self._weights: "dict[int, torch.Tensor]" = {}
+        #: Since when DDP has futures that are not completed.
+        self.waiting_since: Optional[float] = None
+        _watchdog.watch(self)
 
-    def on_bucket(self, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
-        """Takes a bucket of DDP in; with the last one it waits for the means of all, or lets the GPU wait."""
+    def on_bucket(self, bucket: dist.GradBucket) -> "torch.futures.Future[torch.Tensor]":  # type: ignore[name-defined]
+        """Starts the exchange of a bucket; with the last one it waits for the means of all, or lets the GPU wait."""
         try:
             return self._on_bucket(bucket)
         except StepSkipped:
@@ -52,45 +94,109 @@ class HookState(Core):
             raise
 
     def _on_bucket(self, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
-        if bucket.index() == 0:
-            if self._submitted:
-                raise Error("the backward pass before this one was not finished, and its buckets are on their way")
-            self._forget()
-            # Nothing is being computed on a rank that has run out of inputs (Join).
-            self._has_inputs = torch._C._current_graph_task_id() != -1
-        taken = self._bucket(bucket)
+        if self._next == 0 or bucket.index() < self._next:
+            self._begin_pass()
+        self._add_skipped(bucket.index())
+        gradient = bucket.buffer()
         # Whoever takes a mean from a future of its device, on whatever stream, finds it written.
-        devices = [taken.gradient.device] if taken.gradient.is_cuda else []
-        future: "torch.futures.Future[torch.Tensor]" = torch.futures.Future(devices=devices)  # type: ignore[arg-type]
-        self._futures.append(future)
-        self._add(taken)
-        if bucket.is_last():
-            # Waiting here and not in DDP: Python can be interrupted here, and errors keep their words.
-            try:
-                self._finish()
-            except StepSkipped as skipped:
-                if not self._has_inputs:
-                    self._forget()
-                    raise
-                _raise_after_backward(skipped)
-            for waiting, done in zip(self._futures, self._arrived):
-                waiting.set_result(done.gradient)
-            self._forget()
+        devices: "list[Any]" = [gradient.device] if gradient.is_cuda else []
+        future: "torch.futures.Future[torch.Tensor]" = torch.futures.Future(devices=devices)
+        self._futures.append((future, gradient))
+        self.waiting_since = time.monotonic()
+        self._add(self._bucket(bucket))
+        self._next += 1
+        # Waiting here and not in DDP: Python can be interrupted here, and errors keep their words.
+        if bucket.is_last() and not (self._skips and self._has_inputs):
+            self._end_pass()
         return future
+
+    def _begin_pass(self) -> None:
+        if self._submitted:
+            raise Error("the backward pass before this one was not finished, and its buckets are on their way")
+        self._forget()
+        if self._undelivered is not None:
+            self._undelivered.settle()
+        # Nothing is being computed on a rank that has run out of inputs (Join).
+        self._has_inputs = torch._C._current_graph_task_id() != -1
+        if self._skips and self._has_inputs:
+            # DDP may skip the last bucket, so no hook knows that it is the last.
+            _at_end_of_backward(self._end_pass_with_skipped)
+
+    def _end_pass_with_skipped(self) -> None:
+        try:
+            self._add_skipped(None)
+            self._end_pass()
+        except StepSkipped:
+            raise
+        except BaseException as error:
+            self._give_up(error)
+            raise
+
+    def _add_skipped(self, until: Optional[int]) -> None:
+        """Adds buckets that DDP has skipped, up to this index, as zeros: their residual stays in step with that of the
+        others, and a rank that does use them finds all others there."""
+        ddp = None if self._ddp is None else self._ddp()
+        if ddp is None or self._next == until or not self._skips:
+            return
+        for bucket in ddp.reducer._get_zeros_like_grad_buckets()[self._next : until]:
+            self._add(self._bucket(bucket))
+            self._next += 1
+
+    def _end_pass(self) -> None:
+        # From here on the collectives have deadlines of their own.
+        self.waiting_since = None
+        try:
+            self._finish()
+        except StepSkipped as skipped:
+            if not self._has_inputs:
+                self._forget()
+                raise
+            _raise_after_backward(skipped)
+        for future, gradient in self._futures:
+            future.set_result(gradient)
+        if self._undelivered is not None and self._has_inputs:
+            # After DDP's own end of the pass, which is queued behind this call.
+            settle = self._undelivered.settle
+            _at_end_of_backward(lambda: _at_end_of_backward(settle))
+        self._forget()
 
     def _forget(self) -> None:
         self._end_step()
-        self._futures = []
+        self._futures, self._next, self.waiting_since = [], 0, None
 
-    def _bucket(self, bucket: Any) -> Bucket:
+    def timeout_seconds(self) -> float:
+        """How long DDP may wait for the last bucket."""
+        group = self._engine.group
+        return (TIMEOUT if group is None else group.timeout).total_seconds()
+
+    def expire(self) -> None:
+        """Fails the futures that DDP waits for."""
+        futures, self.waiting_since = self._futures, None
+        error = GroupLost(
+            f"DDP did not come to its last bucket within {self.timeout_seconds():g} s of the one before. If it was"
+            " told to skip_all_reduce_unused_params, make the hook by thinwire.torch.compress(ddp)"
+        )
+        self._engine.fail(str(error))
+        for future, _ in futures:
+            if not future.done():
+                future.set_exception(error)  # type: ignore[arg-type]
+
+    def _bucket(self, bucket: Any) -> "Union[Bucket, Uncompressed]":
         gradient, parameters = bucket.buffer(), bucket.parameters()
+        reason = obstacle(gradient)
+        if reason is not None:
+            # DDP's buckets have complex gradients as pairs of real numbers.
+            reason = obstacle(parameters[0]) or reason
+            return Uncompressed([self._name(parameter) for parameter in parameters], gradient, reason)
         layers = [layer_of(self._name(parameter), parameter) for parameter in parameters]
         scaled = self._scaler is not None
         if not self.needs_weights:
             return Bucket(layers, gradient, scaled=scaled)
+        elements = sum(layer.elements for layer in layers)
         weights = self._weights.get(bucket.index())
-        if weights is None or weights.shape != gradient.shape or weights.device != gradient.device:
-            weights = self._weights[bucket.index()] = torch.zeros(gradient.numel(), device=gradient.device)
+        if weights is None or weights.numel() != elements or weights.device != gradient.device:
+            weights = torch.zeros(elements, dtype=torch.float32, device=gradient.device)
+            self._weights[bucket.index()] = weights
         fill(weights, layers, parameters)
         return Bucket(layers, gradient, weights, scaled)
 
@@ -101,6 +207,12 @@ class HookState(Core):
         return name
 
 
+def _sparse_parameters(module: torch.nn.Module) -> "set[torch.Tensor]":
+    """The parameters whose gradients will be sparse, as DDP finds them."""
+    tables = (torch.nn.Embedding, torch.nn.EmbeddingBag)
+    return {part.weight for part in module.modules() if isinstance(part, tables) and part.sparse}
+
+
 def _raise_after_backward(error: Exception) -> None:
     """Raises at the very end of the backward pass that is under way. DDP has then ended its part, which is queued after
     this call and before what is queued by it; otherwise it would refuse the next pass."""
@@ -108,14 +220,22 @@ def _raise_after_backward(error: Exception) -> None:
     def fail() -> None:
         raise error
 
-    queue = torch.autograd.Variable._execution_engine.queue_callback
-    queue(lambda: queue(fail))
+    _at_end_of_backward(lambda: _at_end_of_backward(fail))
 
 
 # DDP looks at the annotations: they must be the types and not their names.
-def hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
+# DDP's log has its name.
+def thinwire_hook(
+    state: HookState,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]
+) -> torch.futures.Future[torch.Tensor]:
     """A communication hook: ``ddp.register_comm_hook(tw.HookState(model, method="redsync"), tw.hook)``."""
+    if not isinstance(state, HookState):
+        raise BadArgument(f"the hook's state is {state!r}; expected a thinwire.torch.HookState")
     return state.on_bucket(bucket)
+
+
+hook = thinwire_hook
 
 
 def compress(
@@ -123,8 +243,8 @@ def compress(
     method: Optional[str] = None,
     density: Optional[float] = None,
     *,
-    process_group: Optional[Any] = None,
-    timeout: Any = None,
+    process_group: Optional[dist.ProcessGroup] = None,
+    timeout: Timeout = None,
     scaler: Optional[Any] = None,
     optimizer: Optional[torch.optim.Optimizer] = None,
     mean: str = "ranks",
@@ -140,16 +260,17 @@ def compress(
     If some rank's gradient holds a NaN or an infinity, and no ``scaler`` is given, ``backward()`` ends with
     :class:`thinwire.StepSkipped` on every rank; gradients are zeros then, and the next pass may follow.
 
-    With ``find_unused_parameters`` DDP leaves the gradients of parameters that no rank has used in a step as they are.
-    What was kept for such a parameter and is sent in such a step does not reach it.
+    Gradients that can't be compressed (64-bit, sparse) are averaged dense; the report names them.
 
     Args:
         ddp: The model, wrapped.
         method: A method, with parameters or without: ``"redsync"``, ``"ar-topk:leader=var"``. See
-            :func:`thinwire.methods`. If not given: ``redsync`` at a density of 1 %.
-        density: The part of the gradient to send; the method's own if not given (0.1 % with ``"redsync"``).
+            :func:`thinwire.methods`. If not given: ``redsync``.
+        density: The part of the gradient to send. If not given: 1 %, whatever the method (``fft`` and ``auto`` have
+            settings of their own instead).
         process_group: The ranks; those of ``ddp`` if not given. The hook makes process groups of its own from them.
-        timeout: How long a rank is waited for, in seconds or as a timedelta; the process group's if not given.
+        timeout: How long a rank is waited for in a step, in seconds or as a timedelta. If not given: two minutes, or
+            the process group's timeout if that is shorter.
         scaler: The ``GradScaler`` of an AMP training. Gradients are then kept without its scale, and a step with
             infinities is skipped on every rank and leaves what was not sent as it was.
         optimizer: Only looked at: a warning tells if its momentum doubles that of the method. Not needed: the first
@@ -163,9 +284,10 @@ def compress(
             come to is known late: after an error the optimiser has gone on with gradients of zeros, and its ``step()``
             raises it, or the next ``backward()``, ``report()``, ``state_dict()`` or ``close()``. Of a skipped step the
             end of the next ``backward()`` tells, whose own gradients are good. Not with a ``scaler``; on the CPU it
-            changes nothing. ``"forward"`` lets the host run on into the next forward pass, which takes some care: what
-            stands in the way of the engine is an error that costs the weights (docs/pytorch.md has a list). Call
-            ``wait()`` first where in doubt, and after updates that are not by a ``torch.optim.Optimizer``.
+            changes nothing. ``"forward"`` lets the host run on into the next forward pass. Whatever blocks the driver
+            there (a copy from or to memory that is not pinned, a kernel loaded for the first time, a full launch
+            queue) is an error that costs the weights. Call ``wait()`` first where in doubt, and after updates that
+            are not by a ``torch.optim.Optimizer``.
         parameters: More parameters of the method, as keywords: ``quantize=True``.
     """
     if not isinstance(ddp, DistributedDataParallel):
@@ -177,7 +299,7 @@ def compress(
         ddp,
         method,
         density,
-        process_group=ddp.process_group if process_group is None else process_group,
+        process_group=process_group,
         timeout=timeout,
         scaler=scaler,
         optimizer=optimizer,

@@ -17,6 +17,7 @@ from thinwire.torch._agree import agree
 from thinwire.torch._bucket import Bucket, Layer
 from thinwire.torch._device import CPU
 from thinwire.torch._group import TorchGroup
+from thinwire.torch._undelivered import Undelivered
 
 
 @dataclass
@@ -60,6 +61,8 @@ class Engine:
         #: Where it works.
         self.device = CPU
         self.closed = False
+        #: Means that are kept outside the engine, to be saved with its residual.
+        self.undelivered: Optional[Undelivered] = None
         #: A state to go on from, once the buckets are known.
         self._pending: Optional["dict[str, Any]"] = None
 
@@ -145,7 +148,8 @@ class Engine:
         """This rank's state."""
         if self.closed:
             raise Error("the synchronizer was closed, and what it had kept is gone; save before close()")
-        return self._pending or self._saved() or _state.empty(self._settings.method, self.group)
+        state = self._pending or self._saved() or _state.empty(self._settings.method, self.group)
+        return state if self.undelivered is None else self.undelivered.added_to(state)
 
     def save_all(self) -> "Optional[list[dict[str, Any]]]":
         """The states of all ranks, on rank 0."""

@@ -20,6 +20,8 @@ from thinwire.torch._words import Words
 PIECE = timedelta(seconds=0.1)
 #: So many seconds pass before a waiting rank asks whether another has given up.
 PATIENCE = 1.0
+#: How long a step waits for a rank unless told otherwise; torch's own groups wait 30 minutes.
+TIMEOUT = timedelta(minutes=2)
 
 #: How often ranks have met, by their numbers.
 _meetings: "dict[str, int]" = {}
@@ -40,14 +42,19 @@ class TorchGroup:
                 " (under torchrun: init_process_group('gloo'))"
             )
         parent = dist.group.WORLD if parent is None else parent
+        if not isinstance(parent, dist.ProcessGroup):
+            raise BadArgument(f"process_group is {parent!r}; expected a process group that this rank is in")
         #: Ranks of the world, by rank of the group.
         self.world_ranks: "list[int]" = dist.get_process_group_ranks(parent)
         self.rank: int = dist.get_rank(parent)
         self.size: int = len(self.world_ranks)
-        timeout = timeout or _timeout_of(parent)
+        # Ranks may come to the meeting as far apart as to any other; in a step they are close together.
+        patience = timeout or _timeout_of(parent)
+        #: How long a collective may take.
+        self.timeout: timedelta = timeout or min(TIMEOUT, patience)
         #: For the steps; and for what is said between them, so that ranks that are not at the same point wait for each
         #: other, in vain but not for ever, instead of taking each other's messages.
-        self.process_group, self._between = self._meet(parent, timeout)
+        self.process_group, self._between = self._meet(parent, patience)
         #: Why the group can't be used any more.
         self._lost: Optional[str] = None
         #: Whether a collective was ended by Ctrl-C.
@@ -58,7 +65,7 @@ class TorchGroup:
         self._last: "tuple[Any, ...]" = ()
         _alive.add(self)
 
-    def _meet(self, parent: Any, timeout: timedelta) -> "tuple[Any, Any]":
+    def _meet(self, parent: Any, patience: timedelta) -> "tuple[Any, Any]":
         backend = _backend(parent)
         # A part of the world need not wait for the rest of it.
         partly = self.size < dist.get_world_size() and backend != "mpi"
@@ -66,11 +73,10 @@ class TorchGroup:
         try:
             self._words = Words(_meeting(self.world_ranks), self.rank, self.size)
             self._words.arrive()
-            self._wait_for_all(timeout)
+            self._wait_for_all(patience)
             who = "all have come, but could not connect"
-            groups = [
-                dist.new_group(self.world_ranks, timeout, backend, use_local_synchronization=partly) for _ in range(2)
-            ]
+            ranks, timeout = self.world_ranks, self.timeout
+            groups = [dist.new_group(ranks, timeout, backend, use_local_synchronization=partly) for _ in range(2)]
             return groups[0], groups[1]
         except RuntimeError as error:
             if isinstance(error, GroupLost):
@@ -110,12 +116,25 @@ class TorchGroup:
             message,
         )
 
+    def sum(self, values: torch.Tensor) -> None:
+        """Puts the sum over all ranks in the place of a tensor of any dtype, dense or sparse. Between steps."""
+        if not self._alone():
+            self._run("an all-reduce", lambda: dist.all_reduce(values, group=self._between, async_op=True), values)
+
     def gather(self, mine: bytes) -> "list[bytes]":
         """The messages of all ranks, which must be of the same length, above 0. Between steps."""
         everything = torch.empty(len(mine) * self.size, dtype=torch.uint8)
         self._gather(torch.frombuffer(bytearray(mine), dtype=torch.uint8), everything, self._between)
         joined = bytes(everything.tolist())
         return [joined[start : start + len(mine)] for start in range(0, len(joined), len(mine))]
+
+    def gather_unequal(self, mine: bytes) -> "list[bytes]":
+        """The messages of all ranks, of any lengths. Between steps."""
+        lengths = [int.from_bytes(length, "little") for length in self.gather(len(mine).to_bytes(8, "little"))]
+        if not any(lengths):
+            return [b""] * self.size
+        messages = self.gather(mine.ljust(max(lengths)))
+        return [message[:length] for message, length in zip(messages, lengths)]
 
     def gather_to_first(self, mine: bytes) -> "Optional[list[bytes]]":
         """The messages of all ranks, of any lengths, on rank 0; `None` on the others. Between steps."""
