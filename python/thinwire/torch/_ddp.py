@@ -78,6 +78,10 @@ class HookState(Core):
         self._futures: "list[tuple[torch.futures.Future[torch.Tensor], torch.Tensor]]" = []
         #: The index of DDP's next bucket.
         self._next = 0
+        #: The highest index in this pass; -1: no bucket has come.
+        self._highest = -1
+        #: Buckets behind one that DDP has skipped, by index, until the end of the pass.
+        self._held: "dict[int, Union[Bucket, Uncompressed]]" = {}
         self._weights: "dict[int, torch.Tensor]" = {}
         #: Since when DDP has futures that are not completed.
         self.waiting_since: Optional[float] = None
@@ -94,17 +98,21 @@ class HookState(Core):
             raise
 
     def _on_bucket(self, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
-        if self._next == 0 or bucket.index() < self._next:
+        if bucket.index() <= self._highest or self._highest < 0:
             self._begin_pass()
-        self._add_skipped(bucket.index())
+        self._highest = bucket.index()
         gradient = bucket.buffer()
         # Whoever takes a mean from a future of its device, on whatever stream, finds it written.
         devices: "list[Any]" = [gradient.device] if gradient.is_cuda else []
         future: "torch.futures.Future[torch.Tensor]" = torch.futures.Future(devices=devices)
         self._futures.append((future, gradient))
         self.waiting_since = time.monotonic()
-        self._add(self._bucket(bucket))
-        self._next += 1
+        if self._skips and bucket.index() != self._next:
+            # The reducer can't be asked for the skipped ones here: it holds its lock, which is not recursive.
+            self._held[bucket.index()] = self._bucket(bucket)
+        else:
+            self._add(self._bucket(bucket))
+            self._next += 1
         # Waiting here and not in DDP: Python can be interrupted here, and errors keep their words.
         if bucket.is_last() and not (self._skips and self._has_inputs):
             self._end_pass()
@@ -124,7 +132,7 @@ class HookState(Core):
 
     def _end_pass_with_skipped(self) -> None:
         try:
-            self._add_skipped(None)
+            self._add_skipped()
             self._end_pass()
         except StepSkipped:
             raise
@@ -132,15 +140,16 @@ class HookState(Core):
             self._give_up(error)
             raise
 
-    def _add_skipped(self, until: Optional[int]) -> None:
-        """Adds buckets that DDP has skipped, up to this index, as zeros: their residual stays in step with that of the
-        others, and a rank that does use them finds all others there."""
+    def _add_skipped(self) -> None:
+        """Adds buckets that DDP has skipped, as zeros, and those behind them: their residual stays in step with that of
+        the others, and a rank that does use them finds all others there. Not from within a hook."""
         ddp = None if self._ddp is None else self._ddp()
-        if ddp is None or self._next == until or not self._skips:
+        if ddp is None:
             return
-        for bucket in ddp.reducer._get_zeros_like_grad_buckets()[self._next : until]:
-            self._add(self._bucket(bucket))
-            self._next += 1
+        for index, bucket in enumerate(ddp.reducer._get_zeros_like_grad_buckets()):
+            if index >= self._next:
+                self._add(self._held[index] if index in self._held else self._bucket(bucket))
+                self._next += 1
 
     def _end_pass(self) -> None:
         # From here on the collectives have deadlines of their own.
@@ -163,6 +172,7 @@ class HookState(Core):
     def _forget(self) -> None:
         self._end_step()
         self._futures, self._next, self.waiting_since = [], 0, None
+        self._highest, self._held = -1, {}
 
     def timeout_seconds(self) -> float:
         """How long DDP may wait for the last bucket."""
