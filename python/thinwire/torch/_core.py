@@ -20,6 +20,7 @@ from thinwire.torch._agree import agree, all_well
 from thinwire.torch._bucket import Bucket, layer_of, obstacle
 from thinwire.torch._device import one_device
 from thinwire.torch._engine import Engine, Settings
+from thinwire.torch._fork import in_child
 from thinwire.torch._options import FORWARD, Options, RunAhead
 from thinwire.torch._report import NO_STEP, Report
 from thinwire.torch._uncompressed import Uncompressed
@@ -52,6 +53,12 @@ def _leave_open(core: Core) -> None:
     global _waiting
     _waiting = _waiting or register_optimizer_step_post_hook(_after_optimizer)
     _ahead.add(core)
+
+
+@in_child
+def _forget_all() -> None:
+    """A forked child does not end its parent's steps."""
+    _ahead.clear()
 
 
 @atexit.register
@@ -105,7 +112,7 @@ class Core:
         self._submitted = 0
         #: Parameters whose gradients are sparse.
         self._sparse: "set[torch.Tensor]" = set()
-        #: Where DDP may not hand on all means.
+        #: Where DDP may leave parameters out.
         self._undelivered: Optional[Undelivered] = None
         #: Whether the GPU was left to wait for the last step, so that nobody knows what it has come to.
         self._open = False
@@ -116,6 +123,11 @@ class Core:
             _momentum.watch(weakref.ref(self), self.method, momentum, options.optimizer)
         if self._run_ahead:
             _leave_open(self)
+
+    def __repr__(self) -> str:
+        group = self._engine.group
+        where = "not connected" if group is None else f"rank {group.rank} of {group.size}"
+        return f"<thinwire.torch.{type(self).__name__} {self.method}, {where}, step {self._step}>"
 
     # ---- a step ----
 
@@ -232,7 +244,7 @@ class Core:
         """The stream that may wait for the means in the host's place, if one may."""
         # Not where buckets are new: then all kinds of things are made that wait for all of the GPU.
         new = self._submitted == 0 or not self._has_inputs
-        # Nor where the host has something of its own to exchange, or to read from the GPU.
+        # Nor where the host itself exchanges gradients, or reads from the GPU.
         if self._uncompressed or self._undelivered is not None:
             return None
         if new or not self._run_ahead or self._engine.device.type != "cuda":
@@ -318,6 +330,8 @@ class Core:
     def set_epoch(self, epoch: float) -> None:
         """Says how many epochs are done, for methods that warm up. The same on all ranks. Not needed with
         ``steps_per_epoch``, which counts them."""
+        if not 0 <= epoch < float("inf"):
+            raise BadArgument(f"epoch is {epoch!r}; expected a number of at least 0")
         self._epoch = float(epoch)
 
     def set_samples(self, samples: float) -> None:
@@ -403,5 +417,6 @@ class Core:
         """The shapes of the parameters that are trained, by name; `None` as long as they are not known."""
         if self._engine.layout:
             return {layer.name: layer.shape for layers in self._engine.layout for layer in layers}
-        trained = [p for p in self._names if p.requires_grad and obstacle(p) is None and p not in self._sparse]
+        known = [p for p in self._names if p.requires_grad and p.numel() and p not in self._sparse]
+        trained = [p for p in known if obstacle(p) is None]
         return {self._names[p]: layer_of(self._names[p], p).shape for p in trained} or None

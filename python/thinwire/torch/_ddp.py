@@ -1,5 +1,6 @@
 """The hook of DistributedDataParallel."""
 
+import gc
 import time
 import weakref
 from typing import Any, Optional, Union
@@ -28,8 +29,11 @@ class HookState(Core):
     themselves; :func:`compress` makes one and registers it.
 
     ``model`` gives parameters their names, by which states are kept; without it they are numbered in the order in which
-    DDP first shows them. Everything else is as in :func:`compress`.
+    DDP first shows them. Everything else is as in :func:`compress`. Every DDP model needs a state of its own.
     """
+
+    #: Where names come from, if a model was given.
+    _model: "Optional[weakref.ref[torch.nn.Module]]" = None
 
     def __init__(
         self,
@@ -62,30 +66,48 @@ class HookState(Core):
             check_replicas_every=check_replicas_every,
             run_ahead=run_ahead,
         )
-        module = model if ddp is None else ddp.module
-        ignored: "set[str]" = set() if ddp is None else ddp.parameters_to_ignore
-        trained = () if module is None else module.named_parameters()
-        names: "dict[torch.Tensor, str]" = {p: name for name, p in trained if name not in ignored}
-        super().__init__(names, method_with_defaults(method, density, parameters), options)
-        self._sparse = set() if module is None else _sparse_parameters(module)
-        #: The model, where it is known. It owns the reducer, which owns this: not to be held from here.
+        super().__init__(_names(model), method_with_defaults(method, density, parameters), options)
+        self._model = None if model is None else weakref.ref(model)
+        self._observe(model)
+
+    def _observe(self, model: Optional[torch.nn.Module]) -> None:
+        ddp = model if isinstance(model, DistributedDataParallel) else None
+        self._sparse = set() if model is None else _sparse_parameters(model)
+        #: The model, where it is known. Weak: it owns the reducer, which owns this.
         self._ddp: "Optional[weakref.ref[DistributedDataParallel]]" = None if ddp is None else weakref.ref(ddp)
         if ddp is not None and ddp.find_unused_parameters and not ddp.static_graph:
-            self._undelivered = Undelivered(ddp, names)
+            self._undelivered = Undelivered(ddp, self._names)
             self._engine.undelivered = self._undelivered
-        #: Whether DDP passes over buckets that no parameter of this step is in.
+        #: Whether DDP skips buckets without a parameter that is used in this step.
         self._skips = bool(ddp is not None and getattr(ddp, "skip_all_reduce_unused_params", False))
+        self._searched = ddp is not None
         self._futures: "list[tuple[torch.futures.Future[torch.Tensor], torch.Tensor]]" = []
-        #: The index of DDP's next bucket.
-        self._next = 0
+        #: The index of DDP's next bucket, and whether the last one has come.
+        self._next, self._complete = 0, False
         #: The highest index in this pass; -1: no bucket has come.
         self._highest = -1
         #: Buckets behind one that DDP has skipped, by index, until the end of the pass.
-        self._held: "dict[int, Union[Bucket, Uncompressed]]" = {}
+        self._held: "dict[int, Any]" = {}
         self._weights: "dict[int, torch.Tensor]" = {}
-        #: Since when DDP has futures that are not completed.
+        #: Since when DDP waits for futures that are not completed.
         self.waiting_since: Optional[float] = None
-        _watchdog.watch(self)
+
+    def _find_model(self) -> None:
+        """Finds the model that this was registered with by hand: a hook is shown gradients and parameters only. Looks at
+        every object there is, once."""
+        self._searched = True
+        found = (each for each in gc.get_objects() if issubclass(type(each), DistributedDataParallel))
+        mine = [ddp for ddp in found if any(state is self for _, state in getattr(ddp, "_comm_hooks", ()))]
+        if len(mine) > 1:
+            raise BadArgument(
+                f"this HookState was registered with {len(mine)} models; expected one: every DDP model needs a HookState"
+                " of its own"
+            )
+        if mine:
+            self._engine.use(mine[0].process_group)
+            self._observe(mine[0])
+        else:
+            _watchdog.watch(self)
 
     def on_bucket(self, bucket: dist.GradBucket) -> "torch.futures.Future[torch.Tensor]":  # type: ignore[name-defined]
         """Starts the exchange of a bucket; with the last one it waits for the means of all, or lets the GPU wait."""
@@ -98,23 +120,24 @@ class HookState(Core):
             raise
 
     def _on_bucket(self, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
+        if not self._searched:
+            self._find_model()
         if bucket.index() <= self._highest or self._highest < 0:
             self._begin_pass()
         self._highest = bucket.index()
         gradient = bucket.buffer()
-        # Whoever takes a mean from a future of its device, on whatever stream, finds it written.
+        # With its device a future records the current stream: whoever takes the mean, on any stream, finds it written.
         devices: "list[Any]" = [gradient.device] if gradient.is_cuda else []
         future: "torch.futures.Future[torch.Tensor]" = torch.futures.Future(devices=devices)
         self._futures.append((future, gradient))
-        self.waiting_since = time.monotonic()
+        self.waiting_since, self._complete = None, bucket.is_last()
         if self._skips and bucket.index() != self._next:
             # The reducer can't be asked for the skipped ones here: it holds its lock, which is not recursive.
-            self._held[bucket.index()] = self._bucket(bucket)
+            self._held[bucket.index()] = bucket
         else:
-            self._add(self._bucket(bucket))
-            self._next += 1
+            self._add_bucket(bucket)
         # Waiting here and not in DDP: Python can be interrupted here, and errors keep their words.
-        if bucket.is_last() and not (self._skips and self._has_inputs):
+        if self._complete and not (self._skips and self._has_inputs):
             self._end_pass()
         return future
 
@@ -124,15 +147,25 @@ class HookState(Core):
         self._forget()
         if self._undelivered is not None:
             self._undelivered.settle()
-        # Nothing is being computed on a rank that has run out of inputs (Join).
+        # A rank that has run out of inputs (Join) runs the hooks outside of a backward pass.
         self._has_inputs = torch._C._current_graph_task_id() != -1
-        if self._skips and self._has_inputs:
-            # DDP may skip the last bucket, so no hook knows that it is the last.
+        if not self._has_inputs:
+            return
+        if self._skips:
+            # DDP may skip the last bucket.
             _at_end_of_backward(self._end_pass_with_skipped)
+        elif self._ddp is None:
+            _at_end_of_backward(self._start_waiting)
+
+    def _start_waiting(self) -> None:
+        """At the end of a backward pass: if the last bucket has not come, DDP is about to wait for it."""
+        if self._futures:
+            self.waiting_since = time.monotonic()
 
     def _end_pass_with_skipped(self) -> None:
         try:
-            self._add_skipped()
+            if self._held or not self._complete:
+                self._add_skipped()
             self._end_pass()
         except StepSkipped:
             raise
@@ -141,19 +174,23 @@ class HookState(Core):
             raise
 
     def _add_skipped(self) -> None:
-        """Adds buckets that DDP has skipped, as zeros, and those behind them: their residual stays in step with that of
-        the others, and a rank that does use them finds all others there. Not from within a hook."""
+        """Adds the buckets that DDP has skipped, as zeros, and those behind them: every rank exchanges all buckets in
+        every step, so their residual is sent, and a rank that does use them does not wait for the others in vain. Not
+        from within a hook."""
         ddp = None if self._ddp is None else self._ddp()
         if ddp is None:
             return
-        for index, bucket in enumerate(ddp.reducer._get_zeros_like_grad_buckets()):
-            if index >= self._next:
-                self._add(self._held[index] if index in self._held else self._bucket(bucket))
-                self._next += 1
+        zeros = ddp.reducer._get_zeros_like_grad_buckets()
+        for index in range(self._next, len(zeros)):
+            self._add_bucket(self._held.get(index, zeros[index]))
+
+    def _add_bucket(self, bucket: Any) -> None:
+        # One of parameters without elements has no mean.
+        if bucket.buffer().numel():
+            self._add(self._bucket(bucket))
+        self._next += 1
 
     def _end_pass(self) -> None:
-        # From here on the collectives have deadlines of their own.
-        self.waiting_since = None
         try:
             self._finish()
         except StepSkipped as skipped:
@@ -164,7 +201,7 @@ class HookState(Core):
         for future, gradient in self._futures:
             future.set_result(gradient)
         if self._undelivered is not None and self._has_inputs:
-            # After DDP's own end of the pass, which is queued behind this call.
+            # After DDP's own end of the pass, which it queues after this call.
             settle = self._undelivered.settle
             _at_end_of_backward(lambda: _at_end_of_backward(settle))
         self._forget()
@@ -175,7 +212,7 @@ class HookState(Core):
         self._highest, self._held = -1, {}
 
     def timeout_seconds(self) -> float:
-        """How long DDP may wait for the last bucket."""
+        """How long DDP may wait for futures."""
         group = self._engine.group
         return (TIMEOUT if group is None else group.timeout).total_seconds()
 
@@ -183,8 +220,8 @@ class HookState(Core):
         """Fails the futures that DDP waits for."""
         futures, self.waiting_since = self._futures, None
         error = GroupLost(
-            f"DDP did not come to its last bucket within {self.timeout_seconds():g} s of the one before. If it was"
-            " told to skip_all_reduce_unused_params, make the hook by thinwire.torch.compress(ddp)"
+            f"the backward pass has ended, and DDP's last bucket did not come within {self.timeout_seconds():g} s. With"
+            " skip_all_reduce_unused_params=True, make the hook by thinwire.torch.compress(ddp)"
         )
         self._engine.fail(str(error))
         for future, _ in futures:
@@ -198,7 +235,7 @@ class HookState(Core):
             # DDP's buckets have complex gradients as pairs of real numbers.
             reason = obstacle(parameters[0]) or reason
             return Uncompressed([self._name(parameter) for parameter in parameters], gradient, reason)
-        layers = [layer_of(self._name(parameter), parameter) for parameter in parameters]
+        layers = [layer_of(self._name(parameter), parameter) for parameter in parameters if parameter.numel()]
         scaled = self._scaler is not None
         if not self.needs_weights:
             return Bucket(layers, gradient, scaled=scaled)
@@ -212,20 +249,44 @@ class HookState(Core):
 
     def _name(self, parameter: torch.Tensor) -> str:
         name = self._names.get(parameter)
-        if name is None:
-            name = self._names[parameter] = f"parameter {len(self._names)}"
-        return name
+        return self._new_name(parameter) if name is None else name
+
+    def _new_name(self, parameter: torch.Tensor) -> str:
+        if self._model is None and self._step == 0:
+            self._names[parameter] = f"parameter {len(self._names)}"
+            return self._names[parameter]
+        model = None if self._model is None else self._model()
+        names = _names(model)
+        if parameter not in names:
+            whose = "in the model it was made for" if model is not None else "there in the first step"
+            raise BadArgument(
+                f"DDP shows this HookState a parameter of shape {list(parameter.shape)} that was not {whose}. If the"
+                " parameter was replaced, make the HookState after that; every DDP model needs a HookState of its own"
+            )
+        # The model has replaced some since it was given. The dictionary is shared.
+        self._names.clear()
+        self._names.update(names)
+        return names[parameter]
+
+
+def _names(model: Optional[torch.nn.Module]) -> "dict[torch.Tensor, str]":
+    """The names of the parameters that the hook will be shown."""
+    if model is None:
+        return {}
+    is_ddp = isinstance(model, DistributedDataParallel)
+    module, ignored = (model.module, model.parameters_to_ignore) if is_ddp else (model, ())
+    return {parameter: name for name, parameter in module.named_parameters() if name not in ignored}
 
 
 def _sparse_parameters(module: torch.nn.Module) -> "set[torch.Tensor]":
-    """The parameters whose gradients will be sparse, as DDP finds them."""
+    """The parameters that will have sparse gradients, by the rule of DDP."""
     tables = (torch.nn.Embedding, torch.nn.EmbeddingBag)
     return {part.weight for part in module.modules() if isinstance(part, tables) and part.sparse}
 
 
 def _raise_after_backward(error: Exception) -> None:
-    """Raises at the very end of the backward pass that is under way. DDP has then ended its part, which is queued after
-    this call and before what is queued by it; otherwise it would refuse the next pass."""
+    """Raises at the very end of the backward pass that is under way. DDP queues its own end of the pass after this call,
+    and must run it: otherwise it refuses the next pass. So this queues a call that queues the raising one."""
 
     def fail() -> None:
         raise error
@@ -233,15 +294,17 @@ def _raise_after_backward(error: Exception) -> None:
     _at_end_of_backward(lambda: _at_end_of_backward(fail))
 
 
-# DDP looks at the annotations: they must be the types and not their names.
-# DDP's log has its name.
+# DDP checks the annotations: they must be the types and not their names. It logs the hook by its name.
 def thinwire_hook(
     state: HookState,
     bucket: dist.GradBucket,  # type: ignore[name-defined]
 ) -> torch.futures.Future[torch.Tensor]:
     """A communication hook: ``ddp.register_comm_hook(tw.HookState(model, method="redsync"), tw.hook)``."""
     if not isinstance(state, HookState):
-        raise BadArgument(f"the hook's state is {state!r}; expected a thinwire.torch.HookState")
+        raise BadArgument(
+            f"the state of thinwire.torch.hook is {state!r}; expected a HookState:"
+            " ddp.register_comm_hook(tw.HookState(ddp), tw.hook)"
+        )
     return state.on_bucket(bucket)
 
 
@@ -320,7 +383,27 @@ def compress(
         run_ahead=run_ahead,
         **parameters,
     )
+    _check_no_hook(ddp)
     one_device((name, parameter) for parameter, name in state._names.items() if parameter.requires_grad)
     state._engine.connect()
-    ddp.register_comm_hook(state, hook)
+    try:
+        ddp.register_comm_hook(state, hook)
+    except BaseException:
+        state._engine.close()
+        raise
     return state
+
+
+def _check_no_hook(ddp: DistributedDataParallel) -> None:
+    """DDP checks this too, but not before the ranks have met."""
+    if getattr(ddp, "mixed_precision", None) is not None:
+        raise BadArgument(
+            "the model was made with mixed_precision, for which DDP has a communication hook of its own; expected none:"
+            " use torch.autocast"
+        )
+    for other, _ in getattr(ddp, "_comm_hooks", ()):
+        name = getattr(other, "__qualname__", repr(other))
+        raise BadArgument(
+            f"the model has the communication hook {name}, and register_comm_hook can only be called once; wrap the"
+            " model in DistributedDataParallel anew"
+        )

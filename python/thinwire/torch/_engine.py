@@ -66,6 +66,11 @@ class Engine:
         #: A state to go on from, once the buckets are known.
         self._pending: Optional["dict[str, Any]"] = None
 
+    def use(self, process_group: Any) -> None:
+        """Takes the ranks from this process group, unless another was given or the ranks have met already."""
+        if self.group is None and self._settings.process_group is None:
+            self._settings.process_group = process_group
+
     def connect(self) -> TorchGroup:
         """Makes the process group, if there is none yet; all ranks do it together."""
         if self.group is None:

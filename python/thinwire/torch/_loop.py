@@ -114,7 +114,7 @@ class Synchronizer(Core):
         groups: "list[list[torch.Tensor]]" = []
         # Of each dtype, the group that still has room and the bytes in it.
         open_groups: "dict[torch.dtype, tuple[list[torch.Tensor], int]]" = {}
-        for parameter in reversed([p for p in self._names if p not in self._sparse]):
+        for parameter in reversed([p for p in self._names if p.numel() and p not in self._sparse]):
             size = parameter.numel() * parameter.element_size()
             group, held = open_groups.get(parameter.dtype, (None, 0))
             if group is None or held + size > self._bucket_bytes:
@@ -186,7 +186,7 @@ class _SparsePart:
         gradient = self._parameter.grad
         if gradient is None:
             like = self._parameter
-            # Of zeros: none is stored.
+            # Zeros, none of them stored.
             gradient = torch.zeros(like.shape, dtype=like.dtype, device=like.device).to_sparse(1)
         self._gradient = (gradient if gradient.is_sparse else gradient.to_sparse(1)).detach()
         return Uncompressed([self._name], self._gradient, "sparse")
