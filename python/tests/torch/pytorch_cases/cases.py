@@ -31,10 +31,13 @@ _LOG = NotApplicable("figures that DDP's C++ logger keeps of its own all-reduces
 _NAMES = NotApplicable("DDP's inner map from indices to names, made in its constructor; no gradient is exchanged")
 _BUCKETS = NotApplicable("the function that assigns parameters to buckets, by itself; no gradient is exchanged")
 _POWER = NotApplicable("what PowerSGD's state accepts; ours: test_failures.py::test_bad_arguments_are_explained")
-_SHARDED = NotApplicable("a ShardedTensor in a model whose constructor is called, and nothing else; ignored parameters: "
-                         "parameters_ignored")
-_TWO_GPUS = NotApplicable("a model spread over several GPUs; thinwire names the two devices and refuses it: "
-                          "test_slips.py::test_devices_that_can_not_be_used_are_named")
+_SHARDED = NotApplicable(
+    "a ShardedTensor in a model whose constructor is called, and nothing else; ignored parameters: parameters_ignored"
+)
+_TWO_GPUS = NotApplicable(
+    "a model spread over several GPUs; thinwire names the two devices and refuses it: "
+    "test_slips.py::test_devices_that_can_not_be_used_are_named"
+)
 _REDUCER = NotApplicable("the C++ reducer refuses a bucket of two dtypes; no hook gets one")
 _SINK = NotApplicable("a switch that leaves out the copy of outputs in the forward pass")
 _OVERLAP = NotApplicable("refused by PyTorch with any group over Gloo, which hooks exchange over here")

@@ -1,7 +1,7 @@
 """What is trained in each case: a model, what DDP is told, and how a step's loss comes about.
 
-Each is run twice by :mod:`compared`: with everything sent, where every gradient has to be plain DDP's, and at 5 %, where
-ranks have to stay equal and nothing may be lost.
+Each is run twice by :mod:`compared`: with everything sent, where every gradient has to be plain DDP's, and at 5 %,
+where ranks have to stay equal and nothing may be lost.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any, Callable, Optional
 
 import models
 import torch
-import torch.nn.functional as F
 from models import total
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -238,7 +237,10 @@ CASES: "dict[str, Case]" = {
     **{f"inputs: {kind}": Case(models.Inputs, loss=_inputs(kind)) for kind in ("tuple", "list", "dict", "namedtuple")},
     "inputs: object": Case(models.Inputs, loss=_inputs("object")),
     **{f"outputs: {kind}": Case(models.Nested, loss=_nested(kind)) for kind in ("tuple", "list", "dict")},
-    **{f"outputs: {kind}, static graph": Case(models.Nested, STATIC, _nested(kind)) for kind in ("tuple", "list", "dict")},
+    **{
+        f"outputs: {kind}, static graph": Case(models.Nested, STATIC, _nested(kind))
+        for kind in ("tuple", "list", "dict")
+    },
     **{
         f"a detached output, {unused=}, {static=}": Case(
             models.DetachedOutput, {"find_unused_parameters": unused, "static_graph": static}, _detached
@@ -273,7 +275,9 @@ CASES: "dict[str, Case]" = {
     "sparse": Case(models.Bag, loss=_indices, compresses=False),
     "sparse, bucket views": Case(models.Bag, VIEW, _indices, compresses=False),
     "sparse and dense": Case(lambda: models.Bag(True), SMALL, _indices),
-    "sparse, ignored": Case(lambda: models.Bag(True), {}, _indices, before=_ignore("table.weight"), alone=("table.weight",)),
+    "sparse, ignored": Case(
+        lambda: models.Bag(True), {}, _indices, before=_ignore("table.weight"), alone=("table.weight",)
+    ),
     "complex": Case(models.Fourier, loss=_shape(2, 3, 6, 6)),
     "channels last": Case(models.convolutions, SMALL, _shape(2, 3, 6, 6)),
     "channels last, bucket views": Case(models.convolutions, {**SMALL, **VIEW}, _shape(2, 3, 6, 6)),
@@ -286,15 +290,24 @@ CASES: "dict[str, Case]" = {
         models.Apart, UNUSED, backward=_accumulated(_used(lambda rank, step: ((2 * rank + step % 2) % 4,)))
     ),
     "outputs ignored": Case(models.Net, backward=_ignored),
-    "outputs ignored, unused": Case(lambda: models.DataclassOutput(True), UNUSED, backward=lambda m, r, s: (
-        m(draw(m, r, 100)), _dataclass(m, r, s).backward())[1]),
+    "outputs ignored, unused": Case(
+        lambda: models.DataclassOutput(True),
+        UNUSED,
+        backward=lambda m, r, s: (m(draw(m, r, 100)), _dataclass(m, r, s).backward())[1],
+    ),
     # Parameters that are not used, or not by all.
     "unused on all ranks": Case(models.Branches, UNUSED, _used(lambda rank, step: (0,))),
     "used on one rank each": Case(models.Apart, UNUSED, _used(lambda rank, step: (rank % 3,))),
-    "used on one rank each, bucket views": Case(models.Apart, {**UNUSED, **VIEW}, _used(lambda rank, step: (rank % 3,))),
-    "used on one rank each, static graph": Case(models.Apart, {**UNUSED, **STATIC}, _used(lambda rank, step: (rank % 3,))),
+    "used on one rank each, bucket views": Case(
+        models.Apart, {**UNUSED, **VIEW}, _used(lambda rank, step: (rank % 3,))
+    ),
+    "used on one rank each, static graph": Case(
+        models.Apart, {**UNUSED, **STATIC}, _used(lambda rank, step: (rank % 3,))
+    ),
     "all used on rank 0 only": Case(models.Branches, UNUSED, _used(lambda rank, step: (0, 1) if rank == 0 else (1,))),
-    "used in odd steps": Case(models.Branches, {**UNUSED, **SMALL}, _used(lambda rank, step: (0, 1) if step % 2 else (0,))),
+    "used in odd steps": Case(
+        models.Branches, {**UNUSED, **SMALL}, _used(lambda rank, step: (0, 1) if step % 2 else (0,))
+    ),
     "used in odd steps, bucket views": Case(
         models.Branches, {**UNUSED, **SMALL, **VIEW}, _used(lambda rank, step: (0, 1) if step % 2 else (0,))
     ),
@@ -311,7 +324,9 @@ CASES: "dict[str, Case]" = {
     "unused with two names": Case(models.SharedUnused, UNUSED),
     "unused with two names, static graph": Case(models.SharedUnused, {**UNUSED, **STATIC}),
     "an output unused": Case(models.TwoOutputs, UNUSED, _output_unused(lambda output: output)),
-    "an output unused, bucket views": Case(models.TwoOutputs, {**UNUSED, **VIEW}, _output_unused(lambda output: output)),
+    "an output unused, bucket views": Case(
+        models.TwoOutputs, {**UNUSED, **VIEW}, _output_unused(lambda output: output)
+    ),
     "an output in a dict unused": Case(
         lambda: models.TwoOutputs(True), UNUSED, _output_unused(lambda output: output["predictions"])
     ),

@@ -24,7 +24,6 @@ import thinwire
 import thinwire.torch as tw
 
 
-
 def parity(rank: int, method: str, settings: "dict[str, Any]") -> None:
     """Each gradient is the mean of what the ranks have, in every one of many steps."""
     torch.manual_seed(1)
@@ -41,7 +40,11 @@ def parity(rank: int, method: str, settings: "dict[str, Any]") -> None:
 
 
 PARITY: "dict[str, tuple[str, dict[str, Any]]]" = {
-    **{method: (method, everything(method, 1.0)) for method in thinwire.methods() if method not in ("auto", "fft", "iwp")},
+    **{
+        method: (method, everything(method, 1.0))
+        for method in thinwire.methods()
+        if method not in ("auto", "fft", "iwp")
+    },
     "default": ("redsync", {}),
     "a process group": ("topk", {**everything("topk", 1.0), "group": True}),
 }
