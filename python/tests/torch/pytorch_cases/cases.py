@@ -81,7 +81,7 @@ TEST_C10D_GLOO: "dict[str, str]" = {
     "test_ddp_comm_hook_sparse_gradients": _model("sparse", "sparse and dense"),
     "test_ddp_checkpointing_once": _model("checkpoint", "checkpoint, bucket views", "checkpoint, reentrant"),
     "test_ddp_checkpointing_unused_params": _model("checkpoint, unused", "checkpoint, reentrant, static graph")
-    + f" {ERRORS}errors_of_ddp[recomputed, unused]".replace("recomputed, unused", "recomputed,_unused"),
+    + f" {ERRORS}errors_of_ddp[recomputed,_unused]",
     "test_ddp_checkpointing_twice": _model("checkpoint twice") + f" {ERRORS}errors_of_ddp[recomputed_twice]",
     "test_ddp_checkpointing_twice_static_graph": _model("checkpoint twice, reentrant, static graph"),
     "test_ddp_checkpointing_dynamic_module": _model("checkpoint in turn", "checkpoint in turn, bucket views"),

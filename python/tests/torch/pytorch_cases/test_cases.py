@@ -20,10 +20,11 @@ INSTALLED = Path(torch.__file__).parent / "testing" / "_internal" / "distributed
 
 def _of_ddp(text: str) -> "list[str]":
     """The tests that make a DDP model, by themselves or by methods they call; and those that are commented out."""
+    lines = text.split("\n")
     methods: "dict[str, str]" = {}
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef):
-            methods[node.name] = ast.get_source_segment(text, node) or ""
+            methods[node.name] = "\n".join(lines[node.lineno - 1 : node.end_lineno])
 
     def makes_one(name: str, seen: "set[str]") -> bool:
         source = methods.get(name, "")
@@ -44,7 +45,7 @@ def test_no_case_of_this_torch_is_missing(file: str) -> None:
         pytest.skip("this torch comes without its tests")
     listed = cases.FILES[f"torch/testing/_internal/distributed/{file}"]
     names = _of_ddp(path.read_text())
-    assert len(names) > 5
+    assert names
     missing = [name for name in names if name not in listed]
     assert not missing, f"PyTorch {torch.__version__} has cases that are not in cases.py: {missing}"
 
