@@ -61,6 +61,9 @@ def describe(spec: str) -> tuple[str, bool, float, bool]:
 def calls_under_way() -> int:
     """Calls into Python from threads of the engine that have not returned."""
 
+def forget_calls() -> None:
+    """Sets that count to zero, in a forked child."""
+
 def cuda_unusable(device: int = 0) -> str | None:
     """Why the engine can't work on a GPU here; `None` if it can."""
 

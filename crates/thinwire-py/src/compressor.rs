@@ -10,6 +10,7 @@ use thinwire::{Bucket, method};
 
 use crate::error::{OrException, bad_frame};
 use crate::memory::{Handed, Memory};
+use crate::process::Process;
 use crate::state;
 
 /// One bucket of one rank: what was not sent is kept for the next gradient.
@@ -18,7 +19,26 @@ pub struct Compressor {
     inner: thinwire::pipeline::Compressor,
     aggregator: Aggregator,
     cpu: Cpu,
+    /// With which the threads of `cpu` are made, and the process they belong to.
+    threads: usize,
+    process: Process,
     step: u64,
+}
+
+impl Compressor {
+    /// In a forked child: threads of its own.
+    fn renew_threads(&mut self, threads: usize) {
+        if self.process.is_forked() {
+            std::mem::forget(std::mem::replace(&mut self.cpu, Cpu::new(threads)));
+            self.process = Process::current();
+        }
+    }
+}
+
+impl Drop for Compressor {
+    fn drop(&mut self) {
+        self.renew_threads(1);
+    }
 }
 
 #[pymethods]
@@ -30,7 +50,14 @@ impl Compressor {
         let recipe = method::parse(method).or_exception()?;
         let aggregator = Aggregator::new(&recipe, bucket.clone()).or_exception()?;
         let inner = thinwire::pipeline::Compressor::new(recipe, bucket).or_exception()?;
-        Ok(Compressor { inner, aggregator, cpu: Cpu::new(threads), step: 0 })
+        Ok(Compressor {
+            inner,
+            aggregator,
+            cpu: Cpu::new(threads),
+            threads,
+            process: Process::current(),
+            step: 0,
+        })
     }
 
     /// One gradient to a frame; with it, how many coordinates were kept and the share of the energy that was sent.
@@ -45,6 +72,7 @@ impl Compressor {
         // SAFETY: `python/thinwire` hands over arrays as `Memory` wants them, and waits for this to return.
         let memory = |handed: Handed| unsafe { Memory::new(handed) }.or_exception();
         let (gradient, weights) = (memory(gradient)?, weights.map(memory).transpose()?);
+        self.renew_threads(self.threads);
         let mut frame = Vec::new();
         let report = py.detach(|| {
             let mut input =
@@ -65,6 +93,7 @@ impl Compressor {
         let Some(first) = frames.first() else { return Ok(()) };
         let step = *Frame::parse(first).map_err(|error| bad_frame(0, error))?.header();
         let frames = frames.iter().map(|frame| &**frame);
+        self.renew_threads(self.threads);
         py.detach(|| self.aggregator.sum(&mut self.cpu, frames, Some(&step), factor, output.as_mut()))
             .map_err(|error| bad_frame(self.aggregator.reading(), error))
     }

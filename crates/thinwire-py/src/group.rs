@@ -22,6 +22,12 @@ pub fn calls_under_way() -> usize {
     UNDER_WAY.load(Ordering::SeqCst)
 }
 
+/// For a forked child, which has none of the engine's threads: no call is under way.
+#[pyfunction]
+pub fn forget_calls() {
+    UNDER_WAY.store(0, Ordering::SeqCst);
+}
+
 /// The ways into Python: a call lasts until the GIL is there.
 static ENTRIES: LazyLock<Arc<Calls>> = LazyLock::new(Arc::default);
 

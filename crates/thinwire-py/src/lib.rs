@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`memory`] | nothing: memory that belongs to Python, as the engine sees it |
 //! | [`group`] | how many calls into Python are under way; torch.distributed as a group of the engine |
+//! | [`process`] | nothing: which process made an object, for those that were forked from it |
 //! | [`engine`] | nothing: the engine on the CPU or on a GPU |
 //! | [`ahead`] | nothing: streams that wait for the engine |
 //! | [`synchronizer`] | `Synchronizer`: a step of all ranks |
@@ -25,6 +26,7 @@ mod error;
 mod group;
 mod memory;
 mod methods;
+mod process;
 mod state;
 mod synchronizer;
 
@@ -37,6 +39,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<synchronizer::Synchronizer>()?;
     module.add_class::<compressor::Compressor>()?;
     module.add_function(wrap_pyfunction!(group::calls_under_way, module)?)?;
+    module.add_function(wrap_pyfunction!(group::forget_calls, module)?)?;
     module.add_function(wrap_pyfunction!(synchronizer::cuda_unusable, module)?)?;
     module.add_function(wrap_pyfunction!(methods::methods, module)?)?;
     module.add_function(wrap_pyfunction!(methods::describe, module)?)?;

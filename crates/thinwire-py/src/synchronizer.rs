@@ -14,6 +14,7 @@ use crate::engine::Engine;
 use crate::error::{OrException, exception};
 use crate::group::Torch;
 use crate::memory::Handed;
+use crate::process::Process;
 use crate::state;
 
 /// How long a wait goes on before Python is asked whether somebody wants to end it (Ctrl-C).
@@ -35,14 +36,20 @@ pub struct Synchronizer {
     /// Why the group was lost. After that, torch may still be busy with a collective that failed: its memory is never
     /// given back.
     lost: Option<String>,
+    process: Process,
 }
 
 impl Synchronizer {
     fn of(inner: Engine) -> Synchronizer {
-        Synchronizer { inner: Some(inner), under_way: false, held: false, taken: 0, lost: None }
+        let process = Process::current();
+        Synchronizer { inner: Some(inner), under_way: false, held: false, taken: 0, lost: None, process }
     }
 
     fn inner(&mut self) -> PyResult<&mut Engine> {
+        if self.process.is_forked() {
+            let reason = "this process was forked from the one that made it, which alone can use it".into();
+            return Err(exception(Error::GroupLost { reason }));
+        }
         let reason = self.lost.clone().unwrap_or_else(|| "it was closed".into());
         self.inner.as_mut().ok_or_else(|| exception(Error::GroupLost { reason }))
     }
@@ -168,7 +175,9 @@ impl Synchronizer {
 
     /// Leaves a step that is under way, with everything else, to itself. No stream waits for it any longer.
     fn give_up(&mut self, reason: &str) {
-        if self.under_way || self.lost.is_some() {
+        if self.process.is_forked() {
+            forget(self.inner.take());
+        } else if self.under_way || self.lost.is_some() {
             self.lost.get_or_insert_with(|| reason.to_owned());
             if let Some(inner) = self.inner.take() {
                 inner.release();
@@ -230,6 +239,10 @@ pub fn cuda_unusable(device: usize) -> Option<String> {
 
 impl Drop for Synchronizer {
     fn drop(&mut self) {
+        if self.process.is_forked() {
+            forget(self.inner.take());
+            return;
+        }
         if self.held {
             // The weights get what becomes of it, whether somebody asks or not.
             Python::attach(|py| self.wait(py).map(drop).unwrap_or_default());

@@ -171,16 +171,18 @@ def test_a_rank_that_does_not_come_to_the_meeting() -> None:
     assert kind == "GroupLost" and "rank 1" in text and seconds < TIMEOUT + 4, (kind, text, seconds)
 
 
-def bad_hook(rank: int) -> "tuple[str, str, float]":
-    """A gradient that can't be compressed, on one rank."""
-    embedding = nn.Embedding(10, 4, sparse=rank == 1)
-    sync = tw.Synchronizer(embedding.named_parameters(), "topk", timeout=TIMEOUT)
-    embedding(torch.tensor([1, 2])).sum().backward()
+def sparse_too_late(rank: int) -> "tuple[str, str, float]":
+    """A gradient that was dense in the first step is sparse in the second, on one rank."""
+    weight = nn.Parameter(torch.ones(10, 4))
+    sync = tw.Synchronizer([("weight", weight)], "topk", timeout=TIMEOUT)
+    weight.grad = torch.ones(10, 4)
+    sync.synchronize()
+    weight.grad = torch.ones(10, 4).to_sparse(1) if rank == 1 else torch.ones(10, 4)
     return error_of(sync.synchronize)
 
 
 def test_a_reason_is_told_the_others() -> None:
-    found = harm(2, bad_hook)
+    found = harm(2, sparse_too_late)
     assert found[1][0] == "BadArgument" and "sparse" in found[1][1]
     assert found[0][0] == "GroupLost" and "rank 1 gave up" in found[0][1] and "sparse" in found[0][1], found
     assert found[0][2] < TIMEOUT
@@ -223,18 +225,11 @@ def bad_arguments(rank: int) -> "dict[str, str]":
     def made(tensor: torch.Tensor) -> "Callable[[], Any]":
         return lambda: tw.Synchronizer([("w", nn.Parameter(tensor))], "topk").synchronize()
 
-    embedding = nn.Embedding(10, 4, sparse=True)
-    sparse = tw.Synchronizer(embedding.named_parameters(), "topk")
-    embedding(torch.tensor([1])).sum().backward()
     model = mlp()
     ddp = DistributedDataParallel(model)
     tw.compress(ddp)
-    double = DistributedDataParallel(nn.Linear(3, 3).double())
-    tw.compress(double)
     cases = {
         "meta": made(torch.ones(3, device="meta")),
-        "float64": made(torch.ones(3, dtype=torch.float64)),
-        "sparse": sparse.synchronize,
         "no parameters": lambda: tw.Synchronizer([]),
         "a text": lambda: tw.Synchronizer(["text"]),  # type: ignore[list-item]
         "not DDP": lambda: tw.compress(model),  # type: ignore[arg-type]
@@ -243,7 +238,6 @@ def bad_arguments(rank: int) -> "dict[str, str]":
         "density": lambda: tw.compress(ddp, density=2.0),
         "samples": lambda: tw.Synchronizer(mlp().parameters()).set_samples(3),
         "model": lambda: tw.HookState("text"),  # type: ignore[arg-type]
-        "ddp float64": lambda: double(torch.ones(3, dtype=torch.float64)).sum().backward(),
         "twice": lambda: tw.compress(ddp),
     }
     return {name: ": ".join(error_of(case)[:2]) for name, case in cases.items()}
@@ -251,11 +245,9 @@ def bad_arguments(rank: int) -> "dict[str, str]":
 
 def test_bad_arguments_are_explained() -> None:
     for found in run(2, bad_arguments):
-        twice = found.pop("twice")
-        assert "can only be called once" in twice, twice
         for name, text in found.items():
             assert text.startswith("BadArgument: "), (name, text)
-        words = {"meta": "meta", "float64": "float64", "sparse": "sparse", "not DDP": "Synchronizer", "mean": "median"}
-        words |= {"no such method": "topp", "density": "density", "ddp float64": "float64", "samples": "mean='samples'"}
+        words = {"meta": "meta", "twice": "can only be called once", "not DDP": "Synchronizer", "mean": "median"}
+        words |= {"no such method": "topp", "density": "density", "samples": "mean='samples'"}
         for name, word in words.items():
             assert word in found[name], (name, found[name])

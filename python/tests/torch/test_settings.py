@@ -124,3 +124,34 @@ def test_work_space_is_small_against_the_residual() -> None:
         for residual, work_space in run(2, memory, method):
             assert residual == 4 * 2236 * 2236
             assert work_space < residual / 10, f"{method}: {work_space} bytes of work space"
+
+
+def defaults(rank: int) -> "dict[str, Any]":
+    made = {}
+    for name, arguments in {"none": (), "redsync": ("redsync",), "own": ("redsync:density=0.002",)}.items():
+        sync = tw.compress(DistributedDataParallel(mlp()), *arguments)
+        made[name] = sync.method
+        sync.close()
+    group = tw.Synchronizer(mlp().named_parameters(), "topk")._engine.connect()
+    return {**made, "timeout": group.timeout.total_seconds()}
+
+
+def test_one_default_density_and_a_deadline_of_its_own() -> None:
+    for found in run(2, defaults):
+        assert found["none"] == found["redsync"] == "redsync:density=0.01"
+        assert found["own"] == "redsync:density=0.002"
+        # The ranks of these tests met with a timeout of 60 s, which is shorter than two minutes.
+        assert found["timeout"] == 60
+
+
+def since(rank: int) -> "tuple[int, int, int]":
+    ddp = DistributedDataParallel(mlp())
+    sync = tw.compress(ddp, "topk", **everything("topk"))
+    train(rank, ddp, range(5))
+    first = sync.report(reset=True).steps
+    train(rank, ddp, range(5, 7))
+    return first, sync.report().steps, sync.report().steps
+
+
+def test_reports_since_the_last_one() -> None:
+    assert run(2, since) == [(5, 2, 2)] * 2

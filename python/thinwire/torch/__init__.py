@@ -9,7 +9,7 @@ One line after DDP::
     ...
     print(sync.report())
 
-``docs/pytorch.md`` says which method suits which network, what it costs, and how to save and go on.
+:func:`compress` lists the settings, :func:`thinwire.methods` the methods, ``thinwire plan`` when it pays.
 """
 
 try:

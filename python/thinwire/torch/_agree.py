@@ -19,10 +19,8 @@ def agree(group: TorchGroup, told: "dict[str, str]") -> None:
     digests = group.gather(hashlib.sha256(text).digest())
     if all(digest == digests[0] for digest in digests):
         return
-    lengths = [int.from_bytes(length, "little") for length in group.gather(len(text).to_bytes(8, "little"))]
-    texts = group.gather(text.ljust(max(lengths)))
-    for rank, theirs in enumerate(texts):
-        if theirs.strip() != text:
+    for rank, theirs in enumerate(group.gather_unequal(text)):
+        if theirs != text:
             raise RanksDisagree(f"rank {rank} was told something else: {_difference(told, dict(json.loads(theirs)))}")
 
 

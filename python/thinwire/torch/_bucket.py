@@ -31,8 +31,14 @@ class Layer(NamedTuple):
         return torch.Size(self.shape).numel()
 
 
+def real(tensor: torch.Tensor) -> torch.Tensor:
+    """A complex tensor as pairs of real numbers in the same memory; any other as it is."""
+    return torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor
+
+
 def layer_of(name: str, parameter: torch.Tensor) -> Layer:
     """The layer as DDP lays it out: as the parameter lies in memory if it has no gaps there, otherwise row by row."""
+    parameter = real(parameter)
     shape = tuple(parameter.shape)
     return Layer(name, shape, _stride(shape, parameter.stride()))
 
@@ -60,7 +66,7 @@ def copy(into: "list[torch.Tensor]", tensors: "list[torch.Tensor]") -> None:
 
 def fill(flat: torch.Tensor, layers: "list[Layer]", tensors: "list[torch.Tensor]") -> None:
     """Copies a tensor for each layer into the flat run."""
-    copy(views(flat, layers), tensors)
+    copy(views(flat, layers), [real(tensor) for tensor in tensors])
 
 
 @dataclass
@@ -69,7 +75,7 @@ class Bucket:
 
     #: Its parameters, in their order.
     layers: "list[Layer]"
-    #: The flat gradient; its mean takes its place.
+    #: The flat gradient, a complex one as pairs of real numbers; its mean takes its place.
     gradient: torch.Tensor
     #: The weights in the same order, 32-bit floats beside the gradient, where the method looks at them.
     weights: Optional[torch.Tensor] = None
@@ -77,8 +83,8 @@ class Bucket:
     scaled: bool = False
 
     def __post_init__(self) -> None:
-        check_gradient(self.gradient, self.name)
-        gradient = self.gradient.detach()
+        self.gradient = gradient = real(self.gradient.detach()).reshape(-1)
+        check_device(gradient, self.name)
         device = engine_device(gradient.device)
         #: What the engine works on: 32-bit floats, or on a GPU the gradient itself. What carries a scale is freed from
         #: it first, for which 16 bits are too few.
@@ -120,11 +126,17 @@ class Bucket:
             self.gradient.copy_(self.work)
 
 
-def check_gradient(gradient: torch.Tensor, where: str) -> None:
-    """Fails for gradients, or parameters that will have such gradients, that can't be compressed."""
+def check_device(gradient: torch.Tensor, where: str) -> None:
+    """Fails for gradients, or parameters that will have such gradients, that the engine can't reach."""
     if gradient.device.type not in ("cpu", "cuda"):
         raise BadArgument(f"the gradient of {where} is on {gradient.device}; expected the CPU or a CUDA device")
+
+
+def obstacle(gradient: torch.Tensor) -> Optional[str]:
+    """Why this gradient, or that of this parameter, can't be compressed; `None` if it can."""
     if gradient.layout != torch.strided:
-        raise BadArgument(f"the gradient of {where} is {gradient.layout}; expected a dense one (sparse=False)")
-    if gradient.dtype not in _DTYPES:
-        raise BadArgument(f"the gradient of {where} is {gradient.dtype}; expected float32, float16 or bfloat16")
+        return "sparse"
+    # Half-precision complex numbers are too few to be worth a way of their own.
+    if gradient.dtype in _DTYPES or gradient.dtype == torch.complex64:
+        return None
+    return str(gradient.dtype).removeprefix("torch.")

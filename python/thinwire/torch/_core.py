@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import atexit
-import dataclasses
+import copy
+import struct
 import traceback
 import warnings
 import weakref
-from datetime import timedelta
-from typing import Any, Literal, Optional, Union
+from typing import Any, Optional, Union
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from thinwire import _native
-from thinwire._method import Value, method_text
 from thinwire.errors import BadArgument, BadState, Error, StepSkipped
 from thinwire.torch import _momentum, _state
 from thinwire.torch._agree import agree, all_well
-from thinwire.torch._bucket import Bucket
+from thinwire.torch._bucket import Bucket, layer_of, obstacle
 from thinwire.torch._device import one_device
 from thinwire.torch._engine import Engine, Settings
-from thinwire.torch._report import Report
-
-DEFAULT_METHOD, DEFAULT_DENSITY = "redsync", 0.01
-
-#: How far the host may run ahead of the GPU: not at all, to the end of an optimiser's step, or into the next step.
-RunAhead = Union[bool, Literal["forward"]]
-FORWARD: RunAhead = "forward"
+from thinwire.torch._fork import in_child
+from thinwire.torch._options import FORWARD, Options, RunAhead
+from thinwire.torch._report import NO_STEP, Report
+from thinwire.torch._uncompressed import Uncompressed
+from thinwire.torch._undelivered import Undelivered
 
 #: Those that may have a step under way that nobody waits for.
 _ahead: "weakref.WeakSet[Core]" = weakref.WeakSet()
@@ -58,6 +55,12 @@ def _leave_open(core: Core) -> None:
     _ahead.add(core)
 
 
+@in_child
+def _forget_all() -> None:
+    """A forked child does not end its parent's steps."""
+    _ahead.clear()
+
+
 @atexit.register
 def _end_all() -> None:
     """Ends the last steps: other ranks wait for this one's part in them. Comes before the groups are stopped, which
@@ -73,50 +76,15 @@ def _end_all() -> None:
 class Core:
     """Keeps gradients in step. Parameters are those of :func:`thinwire.torch.compress`."""
 
-    def __init__(
-        self,
-        names: "dict[torch.Tensor, str]",
-        method: Optional[str] = None,
-        density: Optional[float] = None,
-        *,
-        process_group: Optional[Any] = None,
-        timeout: Union[timedelta, float, None] = None,
-        scaler: Optional[Any] = None,
-        optimizer: Optional[torch.optim.Optimizer] = None,
-        mean: str = "ranks",
-        steps_per_epoch: Optional[float] = None,
-        threads: Optional[int] = None,
-        check_replicas_every: int = 100,
-        run_ahead: RunAhead = False,
-        **parameters: Value,
-    ) -> None:
-        if method is None:
-            # Safe without a warm-up: at the method's own 0.1 % a short training ends behind.
-            method, density = DEFAULT_METHOD, DEFAULT_DENSITY if density is None else density
-        self.method = method_text(method, density, **parameters)
-        _, self.needs_weights, momentum, self._warms_up = _native.describe(self.method)
-        if mean not in ("ranks", "samples"):
-            raise BadArgument(f"mean is {mean!r}; expected 'ranks' or 'samples'")
-        wait = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        for name, value in (("steps_per_epoch", steps_per_epoch), ("timeout", wait), ("threads", threads)):
-            if value is not None and not value > 0:
-                raise BadArgument(f"{name} is {value!r}; expected a number above 0")
-        if check_replicas_every < 0:
-            raise BadArgument(f"check_replicas_every is {check_replicas_every!r}; expected 0 (never) or more")
+    def __init__(self, names: "dict[torch.Tensor, str]", method: str, options: Options) -> None:
+        self.method = method
+        _, self.needs_weights, momentum, self._warms_up = _native.describe(method)
         #: The trained parameters and their names.
         self._names = names
-        # One that is switched off neither scales nor skips.
-        self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
-        if run_ahead not in (False, True, FORWARD):
-            raise BadArgument(f"run_ahead is {run_ahead!r}; expected False, True or {FORWARD!r}")
-        if run_ahead and self._scaler is not None:
-            raise BadArgument(
-                f"run_ahead is {run_ahead!r}, and a scaler is given; expected one of them: a scaler needs to know"
-                " before the optimiser's step whether this one is skipped"
-            )
-        self._run_ahead: RunAhead = FORWARD if run_ahead == FORWARD else bool(run_ahead)
-        self._by_samples = mean == "samples"
-        self._steps_per_epoch = steps_per_epoch
+        self._scaler = options.active_scaler
+        self._run_ahead: RunAhead = FORWARD if options.run_ahead == FORWARD else bool(options.run_ahead)
+        self._by_samples = options.mean == "samples"
+        self._steps_per_epoch = options.steps_per_epoch
         self._has_momentum = momentum > 0
         self._samples = 1.0
         #: False while this rank has run out of inputs and only keeps the others company.
@@ -130,35 +98,48 @@ class Core:
                 has_momentum=self._has_momentum,
                 by_samples=self._by_samples,
                 check_first=self._scaler is not None,
-                check_replicas_every=check_replicas_every,
-                threads=threads,
-                process_group=process_group,
-                timeout=timedelta(seconds=timeout) if isinstance(timeout, (int, float)) else timeout,
+                check_replicas_every=options.check_replicas_every,
+                threads=options.threads,
+                process_group=options.process_group,
+                timeout=options.deadline,
                 run_ahead=self._run_ahead,
             )
         )
         #: Whether the last two steps had the same buckets.
         self._settled = False
         self._arrived: "list[Bucket]" = []
+        self._uncompressed: "list[Uncompressed]" = []
         self._submitted = 0
+        #: Parameters whose gradients are sparse.
+        self._sparse: "set[torch.Tensor]" = set()
+        #: Where DDP may leave parameters out.
+        self._undelivered: Optional[Undelivered] = None
         #: Whether the GPU was left to wait for the last step, so that nobody knows what it has come to.
         self._open = False
         #: That a step was skipped, to be said at the end of the next one.
         self._late: Optional[StepSkipped] = None
         self._report = Report(method=self.method)
         if self._has_momentum:
-            _momentum.watch(weakref.ref(self), self.method, momentum, optimizer)
-        if run_ahead:
+            _momentum.watch(weakref.ref(self), self.method, momentum, options.optimizer)
+        if self._run_ahead:
             _leave_open(self)
+
+    def __repr__(self) -> str:
+        group = self._engine.group
+        where = "not connected" if group is None else f"rank {group.rank} of {group.size}"
+        return f"<thinwire.torch.{type(self).__name__} {self.method}, {where}, step {self._step}>"
 
     # ---- a step ----
 
-    def _add(self, bucket: Bucket) -> None:
-        """Takes the next bucket of this step in. It travels at once if the buckets have been the same for two steps:
+    def _add(self, bucket: "Union[Bucket, Uncompressed]") -> None:
+        """Adds the next bucket of this step. It is exchanged at once if the buckets have been the same for two steps:
         DDP makes others after its first."""
         place = len(self._arrived)
         if place == 0:
             self._collect()
+        if isinstance(bucket, Uncompressed):
+            self._uncompressed.append(bucket)
+            return
         self._arrived.append(bucket)
         one_device((each.name, each.gradient) for each in (self._arrived[0], bucket))
         if not self._settled:
@@ -176,7 +157,15 @@ class Core:
     def _finish(self) -> None:
         """Ends the step: the gradient of every bucket becomes the mean over all ranks."""
         stream = self._waiting_stream()
-        if self._submitted == 0:
+        self._submit_rest()
+        if stream is None:
+            self._wait()
+        else:
+            self._go_on(stream)
+        self._say_late()
+
+    def _submit_rest(self) -> None:
+        if self._submitted == 0 and self._arrived:
             # To make an engine, or kernels, may take all of the GPU: nobody's stream may wait then.
             for other in _open_ones():
                 other.wait()
@@ -188,11 +177,6 @@ class Core:
         elif self._submitted < len(self._engine.layout):
             expected = len(self._engine.layout)
             raise Error(f"{len(self._arrived)} buckets came in this step; expected {expected} as in the last")
-        if stream is None:
-            self._wait()
-        else:
-            self._go_on(stream)
-        self._say_late()
 
     def _submit(self, place: int) -> None:
         bucket = self._arrived[place]
@@ -220,7 +204,7 @@ class Core:
 
     def _wait(self) -> None:
         try:
-            step = self._native.wait()
+            step = self._native.wait() if self._arrived else NO_STEP
         except StepSkipped:
             self._step += 1
             self._report.skipped += 1
@@ -228,16 +212,41 @@ class Core:
             for bucket in self._arrived:
                 bucket.gradient.fill_(0.0 if self._scaler is None else float("inf"))
             if self._scaler is None:
+                for entry in self._uncompressed:
+                    entry.discard()
                 raise
             return
+        self._average_uncompressed()
         self._count(step)
         for bucket in self._arrived:
-            bucket.write_back(self._scale(bucket))
+            self._deliver(bucket)
+
+    def _deliver(self, bucket: Bucket) -> None:
+        scale = self._scale(bucket)
+        if self._undelivered is not None:
+            self._undelivered.add_to(bucket)
+        bucket.write_back(scale)
+        if self._undelivered is not None:
+            self._undelivered.handed_over(bucket, scale)
+
+    def _average_uncompressed(self) -> None:
+        if not self._uncompressed:
+            return
+        group = self._engine.connect()
+        weight, total = 1.0, float(group.size)
+        if self._by_samples:
+            weight = self._samples if self._has_inputs else 0.0
+            total = sum(struct.unpack("<d", samples)[0] for samples in group.gather(struct.pack("<d", weight)))
+        for entry in self._uncompressed:
+            entry.average(group, weight, total)
 
     def _waiting_stream(self) -> Optional[int]:
         """The stream that may wait for the means in the host's place, if one may."""
         # Not where buckets are new: then all kinds of things are made that wait for all of the GPU.
         new = self._submitted == 0 or not self._has_inputs
+        # Nor where the host itself exchanges gradients, or reads from the GPU.
+        if self._uncompressed or self._undelivered is not None:
+            return None
         if new or not self._run_ahead or self._engine.device.type != "cuda":
             return None
         return int(torch.cuda.current_stream(self._engine.device).cuda_stream)
@@ -280,15 +289,18 @@ class Core:
             raise late
 
     def _count(self, step: "dict[str, Any]") -> None:
-        if not _open_ones():
-            self._native.give_back()
         self._step += 1
         self._report.ranks = self._engine.connect().size
-        self._report.add(step, self._native.memory_bytes(), self._native.workspace_bytes())
+        if step is NO_STEP:
+            self._report.add(step, 0, 0, self._uncompressed)
+            return
+        if not _open_ones():
+            self._native.give_back()
+        self._report.add(step, self._native.memory_bytes(), self._native.workspace_bytes(), self._uncompressed)
 
     def _end_step(self) -> None:
         """Forgets the buckets of a step, also of one that failed."""
-        self._arrived, self._submitted = [], 0
+        self._arrived, self._uncompressed, self._submitted = [], [], 0
 
     def _give_up(self, error: BaseException) -> None:
         """Tells the other ranks that this one can't go on. What is under way is left to itself."""
@@ -318,6 +330,8 @@ class Core:
     def set_epoch(self, epoch: float) -> None:
         """Says how many epochs are done, for methods that warm up. The same on all ranks. Not needed with
         ``steps_per_epoch``, which counts them."""
+        if not 0 <= epoch < float("inf"):
+            raise BadArgument(f"epoch is {epoch!r}; expected a number of at least 0")
         self._epoch = float(epoch)
 
     def set_samples(self, samples: float) -> None:
@@ -342,11 +356,14 @@ class Core:
         which all ranks are told of at the end of the next one. Otherwise there is nothing to wait for."""
         self._collect()
 
-    def report(self) -> Report:
-        """Bytes, ratio, achieved k, gain and stage times so far. With ``run_ahead`` it waits for the last step."""
+    def report(self, reset: bool = False) -> Report:
+        """Bytes, ratio, achieved k, gain and stage times since the start, or since the last call with ``reset=True``.
+        With ``run_ahead`` it waits for the last step."""
         self._collect()
         kept = self._report
-        return dataclasses.replace(kept, seconds=dict(kept.seconds), decisions=list(kept.decisions))
+        if reset:
+            self._report = Report(method=kept.method, ranks=kept.ranks)
+        return copy.deepcopy(kept)
 
     def close(self) -> None:
         """Gives memory and process group back; all ranks do it together. Nothing can be exchanged afterwards."""
@@ -369,6 +386,8 @@ class Core:
         the others. That sends a whole residual from every rank to rank 0.
         """
         self._collect()
+        if self._undelivered is not None:
+            self._undelivered.settle()
         return self._engine.save_all() if all_ranks else self._engine.save()
 
     def load_state_dict(self, state: Any) -> None:
@@ -389,6 +408,8 @@ class Core:
         all_well(group, problem)
         agree(group, {"the step of the state": str(mine["step"]), "its epoch": str(mine["epoch"])})
         self._engine.restore(mine)
+        if self._undelivered is not None:
+            self._undelivered.forget()
         self._late = None
         self._step = mine["step"]
 
@@ -396,4 +417,6 @@ class Core:
         """The shapes of the parameters that are trained, by name; `None` as long as they are not known."""
         if self._engine.layout:
             return {layer.name: layer.shape for layers in self._engine.layout for layer in layers}
-        return {name: tuple(p.shape) for p, name in self._names.items() if p.requires_grad} or None
+        known = [p for p in self._names if p.requires_grad and p.numel() and p not in self._sparse]
+        trained = [p for p in known if obstacle(p) is None]
+        return {self._names[p]: layer_of(self._names[p], p).shape for p in trained} or None

@@ -1,48 +1,116 @@
 """The hook of DistributedDataParallel."""
 
-from typing import Any, Optional
+import gc
+import time
+import weakref
+from typing import Any, Optional, Union
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire._method import Value
-from thinwire.errors import BadArgument, Error, StepSkipped
-from thinwire.torch._bucket import Bucket, fill, layer_of
-from thinwire.torch._core import Core, RunAhead
+from thinwire.errors import BadArgument, Error, GroupLost, StepSkipped
+from thinwire.torch import _watchdog
+from thinwire.torch._bucket import Bucket, fill, layer_of, obstacle
+from thinwire.torch._core import Core
 from thinwire.torch._device import one_device
+from thinwire.torch._group import TIMEOUT
+from thinwire.torch._options import Options, RunAhead, Timeout, method_with_defaults
+from thinwire.torch._uncompressed import Uncompressed
+from thinwire.torch._undelivered import Undelivered
+
+#: Calls a function when the backward pass that is under way ends, after those that were queued before.
+_at_end_of_backward = torch.autograd.Variable._execution_engine.queue_callback
 
 
 class HookState(Core):
-    """What :func:`hook` keeps. For ``ddp.register_comm_hook(state, tw.hook)`` and for trainers that register hooks
+    """The state of :func:`hook`, for ``ddp.register_comm_hook(state, tw.hook)`` and for trainers that register hooks
     themselves; :func:`compress` makes one and registers it.
 
     ``model`` gives parameters their names, by which states are kept; without it they are numbered in the order in which
-    DDP first shows them. Everything else is as in :func:`compress`.
+    DDP first shows them. Everything else is as in :func:`compress`. Every DDP model needs a state of its own.
     """
+
+    #: Where names come from, if a model was given.
+    _model: "Optional[weakref.ref[torch.nn.Module]]" = None
 
     def __init__(
         self,
         model: Optional[torch.nn.Module] = None,
         method: Optional[str] = None,
         density: Optional[float] = None,
-        **settings: Any,
+        *,
+        process_group: Optional[dist.ProcessGroup] = None,
+        timeout: Timeout = None,
+        scaler: Optional[Any] = None,
+        optimizer: Optional[torch.optim.Optimizer] = None,
+        mean: str = "ranks",
+        steps_per_epoch: Optional[float] = None,
+        threads: Optional[int] = None,
+        check_replicas_every: int = 100,
+        run_ahead: RunAhead = False,
+        **parameters: Value,
     ) -> None:
         if model is not None and not isinstance(model, torch.nn.Module):
             raise BadArgument(f"model is a {type(model).__name__}; expected a torch.nn.Module")
-        ignored: "set[str]" = set()
-        if isinstance(model, DistributedDataParallel):
-            settings.setdefault("process_group", model.process_group)
-            ignored = model.parameters_to_ignore
-            model = model.module
-        trained = () if model is None else model.named_parameters()
-        names: "dict[torch.Tensor, str]" = {p: name for name, p in trained if name not in ignored}
-        super().__init__(names, method, density, **settings)
-        self._futures: "list[torch.futures.Future[torch.Tensor]]" = []
-        self._weights: "dict[int, torch.Tensor]" = {}
+        ddp = model if isinstance(model, DistributedDataParallel) else None
+        options = Options(
+            process_group=ddp.process_group if process_group is None and ddp is not None else process_group,
+            timeout=timeout,
+            scaler=scaler,
+            optimizer=optimizer,
+            mean=mean,
+            steps_per_epoch=steps_per_epoch,
+            threads=threads,
+            check_replicas_every=check_replicas_every,
+            run_ahead=run_ahead,
+        )
+        super().__init__(_names(model), method_with_defaults(method, density, parameters), options)
+        self._model = None if model is None else weakref.ref(model)
+        self._observe(model)
 
-    def on_bucket(self, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
-        """Takes a bucket of DDP in; with the last one it waits for the means of all, or lets the GPU wait."""
+    def _observe(self, model: Optional[torch.nn.Module]) -> None:
+        ddp = model if isinstance(model, DistributedDataParallel) else None
+        self._sparse = set() if model is None else _sparse_parameters(model)
+        #: The model, where it is known. Weak: it owns the reducer, which owns this.
+        self._ddp: "Optional[weakref.ref[DistributedDataParallel]]" = None if ddp is None else weakref.ref(ddp)
+        if ddp is not None and ddp.find_unused_parameters and not ddp.static_graph:
+            self._undelivered = Undelivered(ddp, self._names)
+            self._engine.undelivered = self._undelivered
+        #: Whether DDP skips buckets without a parameter that is used in this step.
+        self._skips = bool(ddp is not None and getattr(ddp, "skip_all_reduce_unused_params", False))
+        self._searched = ddp is not None
+        self._futures: "list[tuple[torch.futures.Future[torch.Tensor], torch.Tensor]]" = []
+        #: The index of DDP's next bucket, and whether the last one has come.
+        self._next, self._complete = 0, False
+        #: The highest index in this pass; -1: no bucket has come.
+        self._highest = -1
+        #: Buckets behind one that DDP has skipped, by index, until the end of the pass.
+        self._held: "dict[int, Any]" = {}
+        self._weights: "dict[int, torch.Tensor]" = {}
+        #: Since when DDP waits for futures that are not completed.
+        self.waiting_since: Optional[float] = None
+
+    def _find_model(self) -> None:
+        """Finds the model that this was registered with by hand: a hook is shown gradients and parameters only. Looks at
+        every object there is, once."""
+        self._searched = True
+        found = (each for each in gc.get_objects() if issubclass(type(each), DistributedDataParallel))
+        mine = [ddp for ddp in found if any(state is self for _, state in getattr(ddp, "_comm_hooks", ()))]
+        if len(mine) > 1:
+            raise BadArgument(
+                f"this HookState was registered with {len(mine)} models; expected one: every DDP model needs a HookState"
+                " of its own"
+            )
+        if mine:
+            self._engine.use(mine[0].process_group)
+            self._observe(mine[0])
+        else:
+            _watchdog.watch(self)
+
+    def on_bucket(self, bucket: dist.GradBucket) -> "torch.futures.Future[torch.Tensor]":  # type: ignore[name-defined]
+        """Starts the exchange of a bucket; with the last one it waits for the means of all, or lets the GPU wait."""
         try:
             return self._on_bucket(bucket)
         except StepSkipped:
@@ -52,70 +120,195 @@ class HookState(Core):
             raise
 
     def _on_bucket(self, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
-        if bucket.index() == 0:
-            if self._submitted:
-                raise Error("the backward pass before this one was not finished, and its buckets are on their way")
-            self._forget()
-            # Nothing is being computed on a rank that has run out of inputs (Join).
-            self._has_inputs = torch._C._current_graph_task_id() != -1
-        taken = self._bucket(bucket)
-        # Whoever takes a mean from a future of its device, on whatever stream, finds it written.
-        devices = [taken.gradient.device] if taken.gradient.is_cuda else []
-        future: "torch.futures.Future[torch.Tensor]" = torch.futures.Future(devices=devices)  # type: ignore[arg-type]
-        self._futures.append(future)
-        self._add(taken)
-        if bucket.is_last():
-            # Waiting here and not in DDP: Python can be interrupted here, and errors keep their words.
-            try:
-                self._finish()
-            except StepSkipped as skipped:
-                if not self._has_inputs:
-                    self._forget()
-                    raise
-                _raise_after_backward(skipped)
-            for waiting, done in zip(self._futures, self._arrived):
-                waiting.set_result(done.gradient)
-            self._forget()
+        if not self._searched:
+            self._find_model()
+        if bucket.index() <= self._highest or self._highest < 0:
+            self._begin_pass()
+        self._highest = bucket.index()
+        gradient = bucket.buffer()
+        # With its device a future records the current stream: whoever takes the mean, on any stream, finds it written.
+        devices: "list[Any]" = [gradient.device] if gradient.is_cuda else []
+        future: "torch.futures.Future[torch.Tensor]" = torch.futures.Future(devices=devices)
+        self._futures.append((future, gradient))
+        self.waiting_since, self._complete = None, bucket.is_last()
+        if self._skips and bucket.index() != self._next:
+            # The reducer can't be asked for the skipped ones here: it holds its lock, which is not recursive.
+            self._held[bucket.index()] = bucket
+        else:
+            self._add_bucket(bucket)
+        # Waiting here and not in DDP: Python can be interrupted here, and errors keep their words.
+        if self._complete and not (self._skips and self._has_inputs):
+            self._end_pass()
         return future
+
+    def _begin_pass(self) -> None:
+        if self._submitted:
+            raise Error("the backward pass before this one was not finished, and its buckets are on their way")
+        self._forget()
+        if self._undelivered is not None:
+            self._undelivered.settle()
+        # A rank that has run out of inputs (Join) runs the hooks outside of a backward pass.
+        self._has_inputs = torch._C._current_graph_task_id() != -1
+        if not self._has_inputs:
+            return
+        if self._skips:
+            # DDP may skip the last bucket.
+            _at_end_of_backward(self._end_pass_with_skipped)
+        elif self._ddp is None:
+            _at_end_of_backward(self._start_waiting)
+
+    def _start_waiting(self) -> None:
+        """At the end of a backward pass: if the last bucket has not come, DDP is about to wait for it."""
+        if self._futures:
+            self.waiting_since = time.monotonic()
+
+    def _end_pass_with_skipped(self) -> None:
+        try:
+            if self._held or not self._complete:
+                self._add_skipped()
+            self._end_pass()
+        except StepSkipped:
+            raise
+        except BaseException as error:
+            self._give_up(error)
+            raise
+
+    def _add_skipped(self) -> None:
+        """Adds the buckets that DDP has skipped, as zeros, and those behind them: every rank exchanges all buckets in
+        every step, so their residual is sent, and a rank that does use them does not wait for the others in vain. Not
+        from within a hook."""
+        ddp = None if self._ddp is None else self._ddp()
+        if ddp is None:
+            return
+        zeros = ddp.reducer._get_zeros_like_grad_buckets()
+        for index in range(self._next, len(zeros)):
+            self._add_bucket(self._held.get(index, zeros[index]))
+
+    def _add_bucket(self, bucket: Any) -> None:
+        # One of parameters without elements has no mean.
+        if bucket.buffer().numel():
+            self._add(self._bucket(bucket))
+        self._next += 1
+
+    def _end_pass(self) -> None:
+        try:
+            self._finish()
+        except StepSkipped as skipped:
+            if not self._has_inputs:
+                self._forget()
+                raise
+            _raise_after_backward(skipped)
+        for future, gradient in self._futures:
+            future.set_result(gradient)
+        if self._undelivered is not None and self._has_inputs:
+            # After DDP's own end of the pass, which it queues after this call.
+            settle = self._undelivered.settle
+            _at_end_of_backward(lambda: _at_end_of_backward(settle))
+        self._forget()
 
     def _forget(self) -> None:
         self._end_step()
-        self._futures = []
+        self._futures, self._next, self.waiting_since = [], 0, None
+        self._highest, self._held = -1, {}
 
-    def _bucket(self, bucket: Any) -> Bucket:
+    def timeout_seconds(self) -> float:
+        """How long DDP may wait for futures."""
+        group = self._engine.group
+        return (TIMEOUT if group is None else group.timeout).total_seconds()
+
+    def expire(self) -> None:
+        """Fails the futures that DDP waits for."""
+        futures, self.waiting_since = self._futures, None
+        error = GroupLost(
+            f"the backward pass has ended, and DDP's last bucket did not come within {self.timeout_seconds():g} s. With"
+            " skip_all_reduce_unused_params=True, make the hook by thinwire.torch.compress(ddp)"
+        )
+        self._engine.fail(str(error))
+        for future, _ in futures:
+            if not future.done():
+                future.set_exception(error)  # type: ignore[arg-type]
+
+    def _bucket(self, bucket: Any) -> "Union[Bucket, Uncompressed]":
         gradient, parameters = bucket.buffer(), bucket.parameters()
-        layers = [layer_of(self._name(parameter), parameter) for parameter in parameters]
+        reason = obstacle(gradient)
+        if reason is not None:
+            # DDP's buckets have complex gradients as pairs of real numbers.
+            reason = obstacle(parameters[0]) or reason
+            return Uncompressed([self._name(parameter) for parameter in parameters], gradient, reason)
+        layers = [layer_of(self._name(parameter), parameter) for parameter in parameters if parameter.numel()]
         scaled = self._scaler is not None
         if not self.needs_weights:
             return Bucket(layers, gradient, scaled=scaled)
+        elements = sum(layer.elements for layer in layers)
         weights = self._weights.get(bucket.index())
-        if weights is None or weights.shape != gradient.shape or weights.device != gradient.device:
-            weights = self._weights[bucket.index()] = torch.zeros(gradient.numel(), device=gradient.device)
+        if weights is None or weights.numel() != elements or weights.device != gradient.device:
+            weights = torch.zeros(elements, dtype=torch.float32, device=gradient.device)
+            self._weights[bucket.index()] = weights
         fill(weights, layers, parameters)
         return Bucket(layers, gradient, weights, scaled)
 
     def _name(self, parameter: torch.Tensor) -> str:
         name = self._names.get(parameter)
-        if name is None:
-            name = self._names[parameter] = f"parameter {len(self._names)}"
-        return name
+        return self._new_name(parameter) if name is None else name
+
+    def _new_name(self, parameter: torch.Tensor) -> str:
+        if self._model is None and self._step == 0:
+            self._names[parameter] = f"parameter {len(self._names)}"
+            return self._names[parameter]
+        model = None if self._model is None else self._model()
+        names = _names(model)
+        if parameter not in names:
+            whose = "in the model it was made for" if model is not None else "there in the first step"
+            raise BadArgument(
+                f"DDP shows this HookState a parameter of shape {list(parameter.shape)} that was not {whose}. If the"
+                " parameter was replaced, make the HookState after that; every DDP model needs a HookState of its own"
+            )
+        # The model has replaced some since it was given. The dictionary is shared.
+        self._names.clear()
+        self._names.update(names)
+        return names[parameter]
+
+
+def _names(model: Optional[torch.nn.Module]) -> "dict[torch.Tensor, str]":
+    """The names of the parameters that the hook will be shown."""
+    if model is None:
+        return {}
+    is_ddp = isinstance(model, DistributedDataParallel)
+    module, ignored = (model.module, model.parameters_to_ignore) if is_ddp else (model, ())
+    return {parameter: name for name, parameter in module.named_parameters() if name not in ignored}
+
+
+def _sparse_parameters(module: torch.nn.Module) -> "set[torch.Tensor]":
+    """The parameters that will have sparse gradients, by the rule of DDP."""
+    tables = (torch.nn.Embedding, torch.nn.EmbeddingBag)
+    return {part.weight for part in module.modules() if isinstance(part, tables) and part.sparse}
 
 
 def _raise_after_backward(error: Exception) -> None:
-    """Raises at the very end of the backward pass that is under way. DDP has then ended its part, which is queued after
-    this call and before what is queued by it; otherwise it would refuse the next pass."""
+    """Raises at the very end of the backward pass that is under way. DDP queues its own end of the pass after this call,
+    and must run it: otherwise it refuses the next pass. So this queues a call that queues the raising one."""
 
     def fail() -> None:
         raise error
 
-    queue = torch.autograd.Variable._execution_engine.queue_callback
-    queue(lambda: queue(fail))
+    _at_end_of_backward(lambda: _at_end_of_backward(fail))
 
 
-# DDP looks at the annotations: they must be the types and not their names.
-def hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
+# DDP checks the annotations: they must be the types and not their names. It logs the hook by its name.
+def thinwire_hook(
+    state: HookState,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]
+) -> torch.futures.Future[torch.Tensor]:
     """A communication hook: ``ddp.register_comm_hook(tw.HookState(model, method="redsync"), tw.hook)``."""
+    if not isinstance(state, HookState):
+        raise BadArgument(
+            f"the state of thinwire.torch.hook is {state!r}; expected a HookState:"
+            " ddp.register_comm_hook(tw.HookState(ddp), tw.hook)"
+        )
     return state.on_bucket(bucket)
+
+
+hook = thinwire_hook
 
 
 def compress(
@@ -123,8 +316,8 @@ def compress(
     method: Optional[str] = None,
     density: Optional[float] = None,
     *,
-    process_group: Optional[Any] = None,
-    timeout: Any = None,
+    process_group: Optional[dist.ProcessGroup] = None,
+    timeout: Timeout = None,
     scaler: Optional[Any] = None,
     optimizer: Optional[torch.optim.Optimizer] = None,
     mean: str = "ranks",
@@ -140,16 +333,17 @@ def compress(
     If some rank's gradient holds a NaN or an infinity, and no ``scaler`` is given, ``backward()`` ends with
     :class:`thinwire.StepSkipped` on every rank; gradients are zeros then, and the next pass may follow.
 
-    With ``find_unused_parameters`` DDP leaves the gradients of parameters that no rank has used in a step as they are.
-    What was kept for such a parameter and is sent in such a step does not reach it.
+    Gradients that can't be compressed (64-bit, sparse) are averaged dense; the report names them.
 
     Args:
         ddp: The model, wrapped.
         method: A method, with parameters or without: ``"redsync"``, ``"ar-topk:leader=var"``. See
-            :func:`thinwire.methods`. If not given: ``redsync`` at a density of 1 %.
-        density: The part of the gradient to send; the method's own if not given (0.1 % with ``"redsync"``).
+            :func:`thinwire.methods`. If not given: ``redsync``.
+        density: The part of the gradient to send. If not given: 1 %, whatever the method (``fft`` and ``auto`` have
+            settings of their own instead).
         process_group: The ranks; those of ``ddp`` if not given. The hook makes process groups of its own from them.
-        timeout: How long a rank is waited for, in seconds or as a timedelta; the process group's if not given.
+        timeout: How long a rank is waited for in a step, in seconds or as a timedelta. If not given: two minutes, or
+            the process group's timeout if that is shorter.
         scaler: The ``GradScaler`` of an AMP training. Gradients are then kept without its scale, and a step with
             infinities is skipped on every rank and leaves what was not sent as it was.
         optimizer: Only looked at: a warning tells if its momentum doubles that of the method. Not needed: the first
@@ -163,9 +357,10 @@ def compress(
             come to is known late: after an error the optimiser has gone on with gradients of zeros, and its ``step()``
             raises it, or the next ``backward()``, ``report()``, ``state_dict()`` or ``close()``. Of a skipped step the
             end of the next ``backward()`` tells, whose own gradients are good. Not with a ``scaler``; on the CPU it
-            changes nothing. ``"forward"`` lets the host run on into the next forward pass, which takes some care: what
-            stands in the way of the engine is an error that costs the weights (docs/pytorch.md has a list). Call
-            ``wait()`` first where in doubt, and after updates that are not by a ``torch.optim.Optimizer``.
+            changes nothing. ``"forward"`` lets the host run on into the next forward pass. Whatever blocks the driver
+            there (a copy from or to memory that is not pinned, a kernel loaded for the first time, a full launch
+            queue) is an error that costs the weights. Call ``wait()`` first where in doubt, and after updates that
+            are not by a ``torch.optim.Optimizer``.
         parameters: More parameters of the method, as keywords: ``quantize=True``.
     """
     if not isinstance(ddp, DistributedDataParallel):
@@ -177,7 +372,7 @@ def compress(
         ddp,
         method,
         density,
-        process_group=ddp.process_group if process_group is None else process_group,
+        process_group=process_group,
         timeout=timeout,
         scaler=scaler,
         optimizer=optimizer,
@@ -188,7 +383,27 @@ def compress(
         run_ahead=run_ahead,
         **parameters,
     )
+    _check_no_hook(ddp)
     one_device((name, parameter) for parameter, name in state._names.items() if parameter.requires_grad)
     state._engine.connect()
-    ddp.register_comm_hook(state, hook)
+    try:
+        ddp.register_comm_hook(state, hook)
+    except BaseException:
+        state._engine.close()
+        raise
     return state
+
+
+def _check_no_hook(ddp: DistributedDataParallel) -> None:
+    """DDP checks this too, but not before the ranks have met."""
+    if getattr(ddp, "mixed_precision", None) is not None:
+        raise BadArgument(
+            "the model was made with mixed_precision, for which DDP has a communication hook of its own; expected none:"
+            " use torch.autocast"
+        )
+    for other, _ in getattr(ddp, "_comm_hooks", ()):
+        name = getattr(other, "__qualname__", repr(other))
+        raise BadArgument(
+            f"the model has the communication hook {name}, and register_comm_hook can only be called once; wrap the"
+            " model in DistributedDataParallel anew"
+        )

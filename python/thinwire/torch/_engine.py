@@ -17,6 +17,7 @@ from thinwire.torch._agree import agree
 from thinwire.torch._bucket import Bucket, Layer
 from thinwire.torch._device import CPU
 from thinwire.torch._group import TorchGroup
+from thinwire.torch._undelivered import Undelivered
 
 
 @dataclass
@@ -60,8 +61,15 @@ class Engine:
         #: Where it works.
         self.device = CPU
         self.closed = False
+        #: Means that are kept outside the engine, to be saved with its residual.
+        self.undelivered: Optional[Undelivered] = None
         #: A state to go on from, once the buckets are known.
         self._pending: Optional["dict[str, Any]"] = None
+
+    def use(self, process_group: Any) -> None:
+        """Takes the ranks from this process group, unless another was given or the ranks have met already."""
+        if self.group is None and self._settings.process_group is None:
+            self._settings.process_group = process_group
 
     def connect(self) -> TorchGroup:
         """Makes the process group, if there is none yet; all ranks do it together."""
@@ -145,7 +153,8 @@ class Engine:
         """This rank's state."""
         if self.closed:
             raise Error("the synchronizer was closed, and what it had kept is gone; save before close()")
-        return self._pending or self._saved() or _state.empty(self._settings.method, self.group)
+        state = self._pending or self._saved() or _state.empty(self._settings.method, self.group)
+        return state if self.undelivered is None else self.undelivered.added_to(state)
 
     def save_all(self) -> "Optional[list[dict[str, Any]]]":
         """The states of all ranks, on rank 0."""

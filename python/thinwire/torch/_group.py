@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import time
 import weakref
@@ -14,12 +15,15 @@ import torch.distributed as dist
 
 from thinwire import _native
 from thinwire.errors import BadArgument, GroupLost
+from thinwire.torch._fork import FORKED, in_child, keep_forever, keep_torch_groups
 from thinwire.torch._words import Words
 
 #: A wait goes on in pieces of this length: between them a thread can be told to stop.
 PIECE = timedelta(seconds=0.1)
 #: So many seconds pass before a waiting rank asks whether another has given up.
 PATIENCE = 1.0
+#: How long a step waits for a rank by default. torch's own groups wait 30 minutes.
+TIMEOUT = timedelta(minutes=2)
 
 #: How often ranks have met, by their numbers.
 _meetings: "dict[str, int]" = {}
@@ -44,10 +48,16 @@ class TorchGroup:
         self.world_ranks: "list[int]" = dist.get_process_group_ranks(parent)
         self.rank: int = dist.get_rank(parent)
         self.size: int = len(self.world_ranks)
-        timeout = timeout or _timeout_of(parent)
+        # Ranks may start far apart, as far as the parent allows; in a step they are close together.
+        patience = timeout or _timeout_of(parent)
+        #: How long a collective may take.
+        self.timeout: timedelta = timeout or min(TIMEOUT, patience)
         #: For the steps; and for what is said between them, so that ranks that are not at the same point wait for each
         #: other, in vain but not for ever, instead of taking each other's messages.
-        self.process_group, self._between = self._meet(parent, timeout)
+        self.process_group, self._between = self._meet(parent, patience)
+        #: Ends both when this is closed, or dropped with the model it was made for.
+        self._destroy = weakref.finalize(self, _destroy, self.process_group, self._between)
+        self._destroy.atexit = False
         #: Why the group can't be used any more.
         self._lost: Optional[str] = None
         #: Whether a collective was ended by Ctrl-C.
@@ -58,7 +68,7 @@ class TorchGroup:
         self._last: "tuple[Any, ...]" = ()
         _alive.add(self)
 
-    def _meet(self, parent: Any, timeout: timedelta) -> "tuple[Any, Any]":
+    def _meet(self, parent: Any, patience: timedelta) -> "tuple[Any, Any]":
         backend = _backend(parent)
         # A part of the world need not wait for the rest of it.
         partly = self.size < dist.get_world_size() and backend != "mpi"
@@ -66,11 +76,10 @@ class TorchGroup:
         try:
             self._words = Words(_meeting(self.world_ranks), self.rank, self.size)
             self._words.arrive()
-            self._wait_for_all(timeout)
+            self._wait_for_all(patience)
             who = "all have come, but could not connect"
-            groups = [
-                dist.new_group(self.world_ranks, timeout, backend, use_local_synchronization=partly) for _ in range(2)
-            ]
+            ranks, timeout = self.world_ranks, self.timeout
+            groups = [dist.new_group(ranks, timeout, backend, use_local_synchronization=partly) for _ in range(2)]
             return groups[0], groups[1]
         except RuntimeError as error:
             if isinstance(error, GroupLost):
@@ -110,12 +119,25 @@ class TorchGroup:
             message,
         )
 
+    def sum(self, values: torch.Tensor) -> None:
+        """Puts the sum over all ranks in the place of a tensor of any dtype, dense or sparse. Between steps."""
+        if not self._alone():
+            self._run("an all-reduce", lambda: dist.all_reduce(values, group=self._between, async_op=True), values)
+
     def gather(self, mine: bytes) -> "list[bytes]":
         """The messages of all ranks, which must be of the same length, above 0. Between steps."""
         everything = torch.empty(len(mine) * self.size, dtype=torch.uint8)
         self._gather(torch.frombuffer(bytearray(mine), dtype=torch.uint8), everything, self._between)
         joined = bytes(everything.tolist())
         return [joined[start : start + len(mine)] for start in range(0, len(joined), len(mine))]
+
+    def gather_unequal(self, mine: bytes) -> "list[bytes]":
+        """The messages of all ranks, of any lengths. Between steps."""
+        lengths = [int.from_bytes(length, "little") for length in self.gather(len(mine).to_bytes(8, "little"))]
+        if not any(lengths):
+            return [b""] * self.size
+        messages = self.gather(mine.ljust(max(lengths)))
+        return [message[:length] for message, length in zip(messages, lengths)]
 
     def gather_to_first(self, mine: bytes) -> "Optional[list[bytes]]":
         """The messages of all ranks, of any lengths, on rank 0; `None` on the others. Between steps."""
@@ -137,7 +159,7 @@ class TorchGroup:
     def abandon(self, reason: str) -> None:
         """Gives the group up, and tells the others why."""
         if self._lost is None:
-            self._lost = reason
+            self._lose(reason)
             self._words.say(reason, began=True)
 
     def check(self) -> None:
@@ -149,17 +171,24 @@ class TorchGroup:
         """Ends the process group."""
         if self._lost is None:
             self._lost = "the group was closed"
-            # Nothing is left of it where somebody has ended all process groups.
-            if dist.is_initialized():
-                dist.destroy_process_group(self.process_group)
-                dist.destroy_process_group(self._between)
+            self._destroy()
+
+    def disown(self) -> None:
+        """For a forked child: never uses or destroys anything of this group."""
+        self._lose(FORKED)
+        keep_forever(self)
+
+    def _lose(self, reason: str) -> None:
+        """The group can't be used any more. Its process groups stay: to end one waits for work that is under way."""
+        self._lost = reason
+        self._destroy.detach()
 
     def stop(self) -> None:
         """For the end of the process: lets a collective that is under way end with an error."""
         if self._busy:
             self.abandon("its process ended in the midst of a step")
-        self._lost = self._lost or "the process is ending"
-        _keep_forever(self._last)
+        self._lose(self._lost or "the process is ending")
+        keep_forever(self._last)
 
     def _alone(self) -> bool:
         """Whether there is nobody to exchange anything with: then no back-end is asked, which takes its time."""
@@ -184,7 +213,7 @@ class TorchGroup:
             raise
         except Exception as error:
             reason = f"{what} failed: {_first_line(error)}"
-            self._lost = reason
+            self._lose(reason)
             self._lost = self._words.explain(reason)
             raise GroupLost(self._lost) from error
         except BaseException:
@@ -193,7 +222,7 @@ class TorchGroup:
             raise
         finally:
             if work is not None and not work.is_completed():
-                _keep_forever(self._last, self.process_group, self._between)
+                keep_forever(self._last, self.process_group, self._between)
             self._busy = False
 
     def _wait(self, work: Any) -> None:
@@ -203,7 +232,7 @@ class TorchGroup:
             self.check()
             if time.monotonic() - asked > PATIENCE:
                 if self._words.anybody():
-                    self._lost = "another rank has given up"
+                    self._lose("another rank has given up")
                     self._lost = self._words.explain(self._lost)
                     raise GroupLost(self._lost)
                 asked = time.monotonic()
@@ -228,12 +257,22 @@ def _finished(work: Any) -> bool:
     return True
 
 
-def _keep_forever(*objects: Any) -> None:
-    """Never destroys these. A process group whose work is under way waits in its destructor until the other ranks
-    answer or the timeout is over, so that a process that was interrupted would not end; and its threads still write
-    into the memory of the work."""
-    for held in objects:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
+def _destroy(*groups: Any) -> None:
+    """Ends process groups on this rank alone."""
+    for group in groups:
+        # It is gone if somebody has ended all process groups.
+        with contextlib.suppress(ValueError):
+            dist.destroy_process_group(group)
+
+
+@in_child
+def _disown_all() -> None:
+    groups = list(_alive)
+    _alive.clear()
+    for group in groups:
+        group.disown()
+    if groups:
+        keep_torch_groups()
 
 
 @atexit.register

@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Any, Iterable, Optional, Union
 
 import torch
+import torch.distributed as dist
 
+from thinwire._method import Value
 from thinwire.errors import BadArgument, StepSkipped
-from thinwire.torch._bucket import Bucket, check_gradient, copy, fill, layer_of, views
+from thinwire.torch._bucket import Bucket, check_device, copy, fill, layer_of, obstacle, real, views
 from thinwire.torch._core import Core
 from thinwire.torch._device import one_device
+from thinwire.torch._options import Options, RunAhead, Timeout, method_with_defaults
+from thinwire.torch._uncompressed import Uncompressed
 
 #: Bytes of a bucket, as in DDP.
 BUCKET_BYTES = 25 << 20
@@ -22,9 +26,9 @@ class Synchronizer(Core):
     >>> loss.backward(); sync.synchronize(); optimizer.step()                          # doctest: +SKIP
 
     ``params`` are names with parameters, as ``model.named_parameters()`` gives them, or parameters alone, which are
-    then numbered. A parameter without a gradient counts as one with a gradient of zeros; it gets one. All ranks make it
-    together. Everything else is as in :func:`thinwire.torch.compress`. Beside the residual this holds one copy of the
-    gradient.
+    then numbered. A parameter without a gradient counts as one with a gradient of zeros; it gets one. Gradients that
+    can't be compressed (64-bit, sparse) are averaged dense. All ranks make it together. Everything else is as in
+    :func:`thinwire.torch.compress`. Beside the residual this holds one copy of the gradient.
     """
 
     def __init__(
@@ -34,8 +38,28 @@ class Synchronizer(Core):
         density: Optional[float] = None,
         *,
         bucket_bytes: int = BUCKET_BYTES,
-        **settings: Any,
+        process_group: Optional[dist.ProcessGroup] = None,
+        timeout: Timeout = None,
+        scaler: Optional[Any] = None,
+        optimizer: Optional[torch.optim.Optimizer] = None,
+        mean: str = "ranks",
+        steps_per_epoch: Optional[float] = None,
+        threads: Optional[int] = None,
+        check_replicas_every: int = 100,
+        run_ahead: RunAhead = False,
+        **parameters: Value,
     ) -> None:
+        options = Options(
+            process_group=process_group,
+            timeout=timeout,
+            scaler=scaler,
+            optimizer=optimizer,
+            mean=mean,
+            steps_per_epoch=steps_per_epoch,
+            threads=threads,
+            check_replicas_every=check_replicas_every,
+            run_ahead=run_ahead,
+        )
         names: "dict[torch.Tensor, str]" = {}
         for number, entry in enumerate(params):
             name, parameter = entry if isinstance(entry, tuple) else (f"parameter {number}", entry)
@@ -43,14 +67,14 @@ class Synchronizer(Core):
                 raise BadArgument(f"parameter {name!r} is a {type(parameter).__name__}; expected a tensor")
             # A tied parameter has two names and one gradient.
             if parameter.requires_grad and parameter not in names:
-                check_gradient(parameter, name)
+                check_device(parameter, name)
                 names[parameter] = name
         if not names:
             raise BadArgument("there are no parameters that require a gradient")
         one_device((name, parameter) for parameter, name in names.items())
-        super().__init__(names, method, density, **settings)
+        super().__init__(names, method_with_defaults(method, density, parameters), options)
         self._bucket_bytes = bucket_bytes
-        self._parts: "list[_Part]" = []
+        self._parts: "list[Union[_Part, _SparsePart]]" = []
         self._engine.connect()
 
     def synchronize(self) -> None:
@@ -58,7 +82,9 @@ class Synchronizer(Core):
         if not self._parts:
             # A model may have been moved since it was given.
             one_device((name, parameter) for parameter, name in self._names.items())
-            self._parts = [_Part(group, self._names, self.needs_weights) for group in self._groups()]
+            self._sparse = self._found_sparse()
+            parts = [_Part(group, self._names, self.needs_weights) for group in self._groups()]
+            self._parts = [*parts, *(_SparsePart(p, name) for p, name in self._names.items() if p in self._sparse)]
         try:
             for part in self._parts:
                 self._add(part.bucket(self._scaler is not None))
@@ -76,12 +102,19 @@ class Synchronizer(Core):
             part.write_back()
         self._end_step()
 
+    def _found_sparse(self) -> "set[torch.Tensor]":
+        """The parameters that have a sparse gradient on some rank. All ranks call it together."""
+        sparse = [name for p, name in self._names.items() if p.grad is not None and p.grad.layout != torch.strided]
+        everywhere = self._engine.connect().gather_unequal("\n".join(sparse).encode())
+        found = {name for names in everywhere for name in names.decode().split("\n")}
+        return {parameter for parameter, name in self._names.items() if name in found}
+
     def _groups(self) -> "list[list[torch.Tensor]]":
         """Parameters of one dtype together, the last first: their gradients are ready first."""
         groups: "list[list[torch.Tensor]]" = []
         # Of each dtype, the group that still has room and the bytes in it.
         open_groups: "dict[torch.dtype, tuple[list[torch.Tensor], int]]" = {}
-        for parameter in reversed(list(self._names)):
+        for parameter in reversed([p for p in self._names if p.numel() and p not in self._sparse]):
             size = parameter.numel() * parameter.element_size()
             group, held = open_groups.get(parameter.dtype, (None, 0))
             if group is None or held + size > self._bucket_bytes:
@@ -98,26 +131,35 @@ class _Part:
     def __init__(self, parameters: "list[torch.Tensor]", names: "dict[torch.Tensor, str]", with_weights: bool) -> None:
         self._parameters = parameters
         self._layers = [layer_of(names[parameter], parameter) for parameter in parameters]
-        elements, device = sum(parameter.numel() for parameter in parameters), parameters[0].device
-        self._flat = torch.zeros(elements, dtype=parameters[0].dtype, device=device)
+        elements, device = sum(layer.elements for layer in self._layers), parameters[0].device
+        self._obstacle = obstacle(parameters[0])
+        self._flat = torch.zeros(elements, dtype=real(parameters[0]).dtype, device=device)
         self._views = views(self._flat, self._layers)
-        self._weights = torch.zeros(elements, device=device) if with_weights else None
+        self._weights: Optional[torch.Tensor] = None
+        if with_weights and self._obstacle is None:
+            self._weights = torch.zeros(elements, dtype=torch.float32, device=device)
 
-    def bucket(self, scaled: bool) -> Bucket:
+    def bucket(self, scaled: bool) -> "Union[Bucket, Uncompressed]":
         there, gradients = [], []
         for layer, parameter, view in zip(self._layers, self._parameters, self._views):
             if parameter.grad is None:
                 view.zero_()
                 continue
-            check_gradient(parameter.grad, layer.name)
+            if parameter.grad.layout != torch.strided:
+                raise BadArgument(
+                    f"the gradient of {layer.name} is {parameter.grad.layout}; in the first step it was dense on all"
+                    " ranks: expected a dense one"
+                )
             if parameter.grad.device != self._flat.device:
                 raise BadArgument(
                     f"the gradient of {layer.name} is on {parameter.grad.device}; in the first step it was on"
                     f" {self._flat.device}"
                 )
             there.append(view)
-            gradients.append(parameter.grad)
+            gradients.append(real(parameter.grad))
         copy(there, gradients)
+        if self._obstacle is not None:
+            return Uncompressed([layer.name for layer in self._layers], self._flat, self._obstacle)
         if self._weights is not None:
             fill(self._weights, self._layers, self._parameters)
         return Bucket(self._layers, self._flat, self._weights, scaled)
@@ -126,8 +168,28 @@ class _Part:
         there, means = [], []
         for parameter, view in zip(self._parameters, self._views):
             if parameter.grad is None:
-                parameter.grad = view.clone()
+                parameter.grad = torch.view_as_complex(view).clone() if parameter.is_complex() else view.clone()
             else:
-                there.append(parameter.grad)
+                there.append(real(parameter.grad))
                 means.append(view)
         copy(there, means)
+
+
+class _SparsePart:
+    """One parameter with sparse gradients."""
+
+    def __init__(self, parameter: torch.Tensor, name: str) -> None:
+        self._parameter, self._name = parameter, name
+        self._gradient: Optional[torch.Tensor] = None
+
+    def bucket(self, scaled: bool) -> Uncompressed:
+        gradient = self._parameter.grad
+        if gradient is None:
+            like = self._parameter
+            # Zeros, none of them stored.
+            gradient = torch.zeros(like.shape, dtype=like.dtype, device=like.device).to_sparse(1)
+        self._gradient = (gradient if gradient.is_sparse else gradient.to_sparse(1)).detach()
+        return Uncompressed([self._name], self._gradient, "sparse")
+
+    def write_back(self) -> None:
+        self._parameter.grad = self._gradient

@@ -5,10 +5,19 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Sequence
+
+from thinwire.torch._uncompressed import Uncompressed
 
 _TIMES = ("select", "encode", "exchange", "settle", "check", "adapt")
 _log = logging.getLogger("thinwire")
+
+#: A step, as the native part reports it, in which nothing was compressed.
+NO_STEP: "dict[str, Any]" = {
+    **dict.fromkeys(("elements", "dense", "asked", "kept", "sent", "received"), 0),
+    **dict.fromkeys(("energy", "energy_sent", *(f"{stage}_seconds" for stage in _TIMES)), 0.0),
+    "decisions": [],
+}
 
 
 @dataclass
@@ -28,6 +37,8 @@ class Report:
     #: Elements of the gradient, and how many of them are in layers that are sent dense.
     elements: int = 0
     dense_elements: int = 0
+    #: Parameters whose gradients can't be compressed, with the reason. They are among the elements sent dense.
+    uncompressed: "dict[str, str]" = field(default_factory=dict)
     #: Of the last step: coordinates asked for and sent from compressed layers, and the share of the energy sent.
     asked: int = 0
     kept: int = 0
@@ -49,14 +60,22 @@ class Report:
     def as_dict(self) -> "dict[str, Any]":
         return {**asdict(self), "ratio": self.ratio}
 
-    def add(self, step: "dict[str, Any]", residual_bytes: int, workspace_bytes: int) -> None:
-        """Takes a step in, as the native part tells of it."""
+    def add(
+        self,
+        step: "dict[str, Any]",
+        residual_bytes: int,
+        workspace_bytes: int,
+        uncompressed: "Sequence[Uncompressed]" = (),
+    ) -> None:
+        """Adds a step, as the native part reports it, and what was exchanged beside it."""
         self.steps += 1
         self.residual_bytes, self.workspace_bytes = residual_bytes, workspace_bytes
         self.sent += step["sent"]
         self.received += step["received"]
         self.elements, self.dense_elements = step["elements"], step["dense"]
         self.dense += 2 * (self.ranks - 1) * 4 * self.elements // self.ranks
+        for entry in uncompressed:
+            self._add_uncompressed(entry)
         self.asked, self.kept = step["asked"], step["kept"]
         self.gain = step["energy_sent"] / step["energy"] if step["energy"] else 1.0
         for decision in map(json.loads, step["decisions"]):
@@ -65,6 +84,17 @@ class Report:
         for stage in _TIMES:
             mean = self.seconds.get(stage, 0.0)
             self.seconds[stage] = mean + (step[f"{stage}_seconds"] - mean) / self.steps
+
+    def _add_uncompressed(self, entry: Uncompressed) -> None:
+        size, ranks = entry.bytes, self.ranks
+        # torch's all-reduce is a ring; of sparse tensors it gathers the parts of all.
+        moved = size * (ranks - 1) if entry.reason == "sparse" else 2 * size * (ranks - 1) // ranks
+        self.sent += moved
+        self.received += moved
+        self.dense += 2 * (ranks - 1) * 4 * entry.gradient.numel() // ranks
+        self.elements += entry.gradient.numel()
+        self.dense_elements += entry.gradient.numel()
+        self.uncompressed.update(dict.fromkeys(entry.names, entry.reason))
 
     def __str__(self) -> str:
         compressed = self.elements - self.dense_elements
@@ -79,6 +109,9 @@ class Report:
             f"stages    {stages or 'no step yet'}",
             f"memory    {_bytes(self.residual_bytes)} kept for later, {_bytes(self.workspace_bytes)} work space",
         ]
+        if self.uncompressed:
+            names = ", ".join(f"{name} ({reason})" for name, reason in self.uncompressed.items())
+            lines.append(f"dense     {names}")
         if self.decisions:
             lines.insert(1, f"decided   {self.decisions[-1]['text']}")
         return "\n".join(lines)

@@ -1,0 +1,106 @@
+"""The arguments of :func:`thinwire.torch.compress` that do not belong to a method, checked."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, Optional, Union
+
+import torch
+import torch.distributed as dist
+
+from thinwire._method import Value, method_text, methods
+from thinwire.errors import BadArgument
+
+DEFAULT_METHOD, DEFAULT_DENSITY = "redsync", 0.01
+
+#: How far the host may run ahead of the GPU: not at all, to the end of the optimiser's step, or into the next step.
+RunAhead = Union[bool, Literal["forward"]]
+FORWARD: RunAhead = "forward"
+
+Timeout = Union[timedelta, float, None]
+#: In seconds. torch counts milliseconds, and adds them to a clock of 64-bit nanoseconds.
+SHORTEST_TIMEOUT, LONGEST_TIMEOUT = 0.001, 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Options:
+    """See :func:`thinwire.torch.compress`."""
+
+    process_group: Optional[Any] = None
+    timeout: Timeout = None
+    scaler: Optional[Any] = None
+    optimizer: Optional[torch.optim.Optimizer] = None
+    mean: str = "ranks"
+    steps_per_epoch: Optional[float] = None
+    threads: Optional[int] = None
+    check_replicas_every: int = 100
+    run_ahead: RunAhead = False
+
+    def __post_init__(self) -> None:
+        if self.mean not in ("ranks", "samples"):
+            raise BadArgument(f"mean is {self.mean!r}; expected 'ranks' or 'samples'")
+        self._check_numbers()
+        if self.process_group is not None and not isinstance(self.process_group, dist.ProcessGroup):
+            raise BadArgument(
+                f"process_group is {self.process_group!r}; expected a torch.distributed.ProcessGroup that this rank is in"
+            )
+        if self.run_ahead not in (False, True, FORWARD):
+            raise BadArgument(f"run_ahead is {self.run_ahead!r}; expected False, True or {FORWARD!r}")
+        if self.scaler is not None and not (hasattr(self.scaler, "is_enabled") and hasattr(self.scaler, "get_scale")):
+            raise BadArgument(f"scaler is {self.scaler!r}; expected a torch.amp.GradScaler")
+        if self.optimizer is not None and not hasattr(self.optimizer, "param_groups"):
+            raise BadArgument(f"optimizer is {self.optimizer!r}; expected a torch.optim.Optimizer")
+        if self.run_ahead and self.active_scaler is not None:
+            raise BadArgument(
+                f"run_ahead is {self.run_ahead!r}, and a scaler is given; expected one of them: a scaler needs to know"
+                " before the optimiser's step whether this one is skipped"
+            )
+
+    def _check_numbers(self) -> None:
+        for name, value in (("steps_per_epoch", self.steps_per_epoch), ("threads", self.threads)):
+            if value is not None and not (_is_number(value) and 0 < value < math.inf):
+                raise BadArgument(f"{name} is {value!r}; expected a number above 0")
+        if self.threads is not None and self.threads != int(self.threads):
+            raise BadArgument(f"threads is {self.threads!r}; expected a whole number above 0")
+        every = self.check_replicas_every
+        if not (_is_number(every) and 0 <= every < math.inf and every == int(every)):
+            raise BadArgument(f"check_replicas_every is {every!r}; expected 0 (never) or a whole number above it")
+        seconds = self.timeout.total_seconds() if isinstance(self.timeout, timedelta) else self.timeout
+        if seconds is not None and not (_is_number(seconds) and SHORTEST_TIMEOUT <= seconds <= LONGEST_TIMEOUT):
+            raise BadArgument(
+                f"timeout is {self.timeout!r}; expected a timedelta or seconds, from {SHORTEST_TIMEOUT} to"
+                f" {LONGEST_TIMEOUT:,}"
+            )
+
+    @property
+    def deadline(self) -> Optional[timedelta]:
+        """The timeout, if one was given."""
+        if self.timeout is None or isinstance(self.timeout, timedelta):
+            return self.timeout
+        return timedelta(seconds=float(self.timeout))
+
+    @property
+    def active_scaler(self) -> Optional[Any]:
+        """The scaler, unless it is disabled: then it neither scales nor skips."""
+        return self.scaler if self.scaler is not None and self.scaler.is_enabled() else None
+
+
+def _is_number(value: Any) -> bool:
+    """Whether this is a number. A bool is not, though Python has it as one."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def method_with_defaults(method: Optional[str], density: Optional[float], parameters: "dict[str, Value]") -> str:
+    """The method as one text. If no density is given it is 1 %, whatever the method: the 0.1 % that some methods have as
+    their own default needs a warm-up, without which a short training loses accuracy."""
+    method = DEFAULT_METHOD if method is None else method
+    if density is None and isinstance(method, str) and "density" not in parameters:
+        name, _, given = method.partition(":")
+        known = methods().get(name.strip())
+        given_names = [entry.partition("=")[0].strip() for entry in given.split(",")]
+        if known is not None and "density" in known.parameters and "density" not in given_names:
+            density = DEFAULT_DENSITY
+    return method_text(method, density, **parameters)

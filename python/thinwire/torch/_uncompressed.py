@@ -1,0 +1,48 @@
+"""Gradients that can't be compressed: 64-bit, sparse. They are averaged dense, by torch's own all-reduce.
+
+They have no residual and are not checked for NaN: a NaN reaches the optimiser, as it does with plain DDP. They are
+summed after the compressed buckets, on the second process group, so that the order of collectives is the same on every
+rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from thinwire.torch._group import TorchGroup
+
+
+@dataclass
+class Uncompressed:
+    """One such gradient of one step, or several of the same dtype in one flat tensor."""
+
+    #: Names of the parameters.
+    names: "list[str]"
+    gradient: torch.Tensor
+    #: Why it can't be compressed.
+    reason: str
+
+    # In place on the tensor itself: a detached alias of a sparse tensor would get indices of its own.
+    @torch.no_grad()
+    def average(self, group: TorchGroup, weight: float, total: float) -> None:
+        """Replaces the gradient by its mean over all ranks, weighted by ``weight / total`` of each."""
+        if weight != 1.0:
+            self.gradient.mul_(weight)
+        group.sum(self.gradient)
+        self.gradient.div_(total)
+
+    @torch.no_grad()
+    def discard(self) -> None:
+        """Zeros the gradient of a skipped step."""
+        self.gradient.zero_()
+
+    @property
+    def bytes(self) -> int:
+        """The size of the gradient: all elements, or the indices and values of a sparse one."""
+        gradient = self.gradient.detach()
+        if gradient.layout == torch.strided:
+            return gradient.numel() * gradient.element_size()
+        stored = gradient.coalesce()
+        return sum(part.numel() * part.element_size() for part in (stored.indices(), stored.values()))
