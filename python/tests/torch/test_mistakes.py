@@ -200,5 +200,3 @@ def test_a_stopped_rank_is_noticed(tmp_path: Path) -> None:
         assert kind == "GroupLost" and "no word from rank 1" in text, (kind, text)
     finally:
         ranks.end()
-
-

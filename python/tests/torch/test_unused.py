@@ -29,8 +29,8 @@ class Turns(nn.Module):
 
 
 def sums(rank: int, method: str, view: bool, to_none: bool) -> "tuple[list[float], int, float]":
-    """By layer, the part of the sum of all gradients that is neither in the sum of the means nor kept. A checksum of the
-    model, and the size of what arrived."""
+    """By layer, the part of the sum of all gradients that is neither in the sum of the means nor kept. A checksum of
+    the model, and the size of what arrived."""
     model = Turns()
     options: "dict[str, Any]" = {"find_unused_parameters": True, "gradient_as_bucket_view": view}
     ddp = DistributedDataParallel(model, bucket_cap_mb=0.004, **options)

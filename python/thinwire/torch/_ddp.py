@@ -93,15 +93,15 @@ class HookState(Core):
         self.waiting_since: Optional[float] = None
 
     def _find_model(self) -> None:
-        """Finds the model that this was registered with by hand: a hook is shown gradients and parameters only. Looks at
+        """Finds the model that this was registered with by hand: a hook gets gradients and parameters only. Looks at
         every object there is, once."""
         self._searched = True
         found = (each for each in gc.get_objects() if issubclass(type(each), DistributedDataParallel))
         mine = [ddp for ddp in found if any(state is self for _, state in getattr(ddp, "_comm_hooks", ()))]
         if len(mine) > 1:
             raise BadArgument(
-                f"this HookState was registered with {len(mine)} models; expected one: every DDP model needs a HookState"
-                " of its own"
+                f"this HookState was registered with {len(mine)} models; expected one: every DDP model needs a"
+                " HookState of its own"
             )
         if mine:
             self._engine.use(mine[0].process_group)
@@ -273,9 +273,10 @@ def _names(model: Optional[torch.nn.Module]) -> "dict[torch.Tensor, str]":
     """The names of the parameters that the hook will be shown."""
     if model is None:
         return {}
-    is_ddp = isinstance(model, DistributedDataParallel)
-    module, ignored = (model.module, model.parameters_to_ignore) if is_ddp else (model, ())
-    return {parameter: name for name, parameter in module.named_parameters() if name not in ignored}
+    ignored: Any = ()
+    if isinstance(model, DistributedDataParallel):
+        model, ignored = model.module, model.parameters_to_ignore
+    return {parameter: name for name, parameter in model.named_parameters() if name not in ignored}
 
 
 def _sparse_parameters(module: torch.nn.Module) -> "set[torch.Tensor]":
@@ -285,8 +286,8 @@ def _sparse_parameters(module: torch.nn.Module) -> "set[torch.Tensor]":
 
 
 def _raise_after_backward(error: Exception) -> None:
-    """Raises at the very end of the backward pass that is under way. DDP queues its own end of the pass after this call,
-    and must run it: otherwise it refuses the next pass. So this queues a call that queues the raising one."""
+    """Raises at the very end of the backward pass that is under way. DDP queues its own end of the pass after this
+    call, and must run it: otherwise it refuses the next pass. So this queues a call that queues the raising one."""
 
     def fail() -> None:
         raise error

@@ -40,7 +40,7 @@ def keep_torch_groups() -> None:
     """Never destroys torch's process groups and the store by which their ranks met."""
     if dist.is_initialized():
         world = dist.distributed_c10d
-        keep_forever(*world._world.pg_map, world._get_default_store())  # type: ignore[attr-defined]
+        keep_forever(*world._world.pg_map, world._get_default_store())
 
 
 def _after_fork() -> None:

@@ -126,7 +126,7 @@ class TorchGroup:
 
     def gather(self, mine: bytes) -> "list[bytes]":
         """The messages of all ranks, which must be of the same length, above 0. Between steps."""
-        everything = torch.empty(len(mine) * self.size, dtype=torch.uint8)
+        everything = torch.empty(len(mine) * self.size, dtype=torch.uint8, device="cpu")
         self._gather(torch.frombuffer(bytearray(mine), dtype=torch.uint8), everything, self._between)
         joined = bytes(everything.tolist())
         return [joined[start : start + len(mine)] for start in range(0, len(joined), len(mine))]
@@ -142,7 +142,7 @@ class TorchGroup:
     def gather_to_first(self, mine: bytes) -> "Optional[list[bytes]]":
         """The messages of all ranks, of any lengths, on rank 0; `None` on the others. Between steps."""
         lengths = [int.from_bytes(length, "little") for length in self.gather(len(mine).to_bytes(8, "little"))]
-        padded = torch.zeros(max(lengths), dtype=torch.uint8)
+        padded = torch.zeros(max(lengths), dtype=torch.uint8, device="cpu")
         padded[: len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
         parts = [torch.empty_like(padded) for _ in range(self.size)] if self.rank == 0 else None
         first = self.world_ranks[0]
@@ -232,8 +232,9 @@ class TorchGroup:
             self.check()
             if time.monotonic() - asked > PATIENCE:
                 if self._words.anybody():
-                    self._lose("another rank has given up")
-                    self._lost = self._words.explain(self._lost)
+                    reason = "another rank has given up"
+                    self._lose(reason)
+                    self._lost = self._words.explain(reason)
                     raise GroupLost(self._lost)
                 asked = time.monotonic()
 

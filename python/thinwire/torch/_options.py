@@ -45,7 +45,8 @@ class Options:
         self._check_numbers()
         if self.process_group is not None and not isinstance(self.process_group, dist.ProcessGroup):
             raise BadArgument(
-                f"process_group is {self.process_group!r}; expected a torch.distributed.ProcessGroup that this rank is in"
+                f"process_group is {self.process_group!r}; expected a ProcessGroup that this rank is in, of"
+                " torch.distributed"
             )
         if self.run_ahead not in (False, True, FORWARD):
             raise BadArgument(f"run_ahead is {self.run_ahead!r}; expected False, True or {FORWARD!r}")
@@ -94,8 +95,8 @@ def _is_number(value: Any) -> bool:
 
 
 def method_with_defaults(method: Optional[str], density: Optional[float], parameters: "dict[str, Value]") -> str:
-    """The method as one text. If no density is given it is 1 %, whatever the method: the 0.1 % that some methods have as
-    their own default needs a warm-up, without which a short training loses accuracy."""
+    """The method as one text. If no density is given it is 1 %, whatever the method: the 0.1 % that some methods
+    have as their own default needs a warm-up, without which a short training loses accuracy."""
     method = DEFAULT_METHOD if method is None else method
     if density is None and isinstance(method, str) and "density" not in parameters:
         name, _, given = method.partition(":")
