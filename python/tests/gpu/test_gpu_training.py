@@ -59,7 +59,7 @@ def poisoned(rank: int, method: str) -> "tuple[str, int]":
     model, ddp, sync = start(method)
     for number in range(3):
         step(rank, number, model, ddp)
-    before, weights = sync.state_dict()["residual"], bits(list(model.parameters()))
+    before, weights = sync.residual(), bits(list(model.parameters()))
     given = gradients(model, rank, 3)
     if rank == 1:
         given[3].view(-1)[37] = float("nan")
@@ -71,7 +71,7 @@ def poisoned(rank: int, method: str) -> "tuple[str, int]":
         said = str(error)
     assert not flat(model).any(), "gradients of a skipped step are zeros"
     assert bits(list(model.parameters())) == weights
-    for name, values in sync.state_dict()["residual"].items():
+    for name, values in sync.residual().items():
         torch.testing.assert_close(values, before[name], rtol=1e-4, atol=1e-5)
     for number in range(4, 6):
         step(rank, number, model, ddp)
@@ -102,7 +102,7 @@ def scaled(rank: int, dtype: torch.dtype) -> "list[str]":
         if not torch.equal(flat(model), expected[number]):
             wrong.append(f"step {number} differs by {(flat(model) - expected[number]).abs().max()}")
         apply(model)
-    before, weights = sync.state_dict()["residual"], bits(list(model.parameters()))
+    before, weights = sync.residual(), bits(list(model.parameters()))
     given = gradients(model, rank, 4)
     if rank == 1:
         given[2][3, 4] = float("inf")
@@ -114,7 +114,7 @@ def scaled(rank: int, dtype: torch.dtype) -> "list[str]":
         scaler.update()
         assert scaler.get_scale() == 512.0
     assert bits(list(model.parameters())) == weights and sync.report().skipped == 1
-    after = sync.state_dict()["residual"]
+    after = sync.residual()
     return wrong + [f"{name} was changed" for name in before if not torch.equal(before[name], after[name])]
 
 

@@ -47,11 +47,11 @@ def sums(rank: int, method: str, view: bool, to_none: bool) -> "tuple[list[float
             expected[turn] += (2 * (other @ weight.T)).T @ other / 2
         for total, layer in zip(arrived, model.layers):
             total += 0 if layer.weight.grad is None else layer.weight.grad
-    state = sync.state_dict()
+    residual = sync.residual()
     lost = []
     # What this rank holds back counts by its share in the mean.
     for number, (total, came) in enumerate(zip(expected, arrived)):
-        kept = state["residual"][f"layers.{number}.weight"].clone()
+        kept = residual[f"layers.{number}.weight"].clone()
         torch.distributed.all_reduce(kept)
         lost.append(float((total - came - kept / 2).norm() / total.norm()))
     sync.close()

@@ -91,7 +91,7 @@ class Bucket:
         self.work = gradient
         if device != gradient.device:
             # Waits for the GPU.
-            self.work = torch.empty(gradient.shape, dtype=torch.float32, pin_memory=True).copy_(gradient)
+            self.work = torch.empty(gradient.shape, dtype=torch.float32, device="cpu", pin_memory=True).copy_(gradient)
             self.weights = None if self.weights is None else self.weights.to(device)
         elif device.type == "cpu" or self.scaled:
             self.work = gradient.to(torch.float32).contiguous()

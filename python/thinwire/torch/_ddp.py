@@ -1,5 +1,6 @@
 """The hook of DistributedDataParallel."""
 
+import gc
 import time
 import weakref
 from typing import Any, Optional, Union
@@ -15,6 +16,7 @@ from thinwire.torch._bucket import Bucket, fill, layer_of, obstacle
 from thinwire.torch._core import Core
 from thinwire.torch._device import one_device
 from thinwire.torch._group import TIMEOUT
+from thinwire.torch._names import by_parameter
 from thinwire.torch._options import Options, RunAhead, Timeout, method_with_defaults
 from thinwire.torch._uncompressed import Uncompressed
 from thinwire.torch._undelivered import Undelivered
@@ -62,16 +64,16 @@ class HookState(Core):
             check_replicas_every=check_replicas_every,
             run_ahead=run_ahead,
         )
-        module = model if ddp is None else ddp.module
-        ignored: "set[str]" = set() if ddp is None else ddp.parameters_to_ignore
-        trained = () if module is None else module.named_parameters()
-        names: "dict[torch.Tensor, str]" = {p: name for name, p in trained if name not in ignored}
-        super().__init__(names, method_with_defaults(method, density, parameters), options)
-        self._sparse = set() if module is None else _sparse_parameters(module)
+        super().__init__(_names(model), method_with_defaults(method, density, parameters), options)
+        self._observe(model)
+
+    def _observe(self, model: Optional[torch.nn.Module]) -> None:
+        ddp = model if isinstance(model, DistributedDataParallel) else None
+        self._sparse = set() if model is None else _sparse_parameters(model)
         #: The model, where it is known. It owns the reducer, which owns this: not to be held from here.
         self._ddp: "Optional[weakref.ref[DistributedDataParallel]]" = None if ddp is None else weakref.ref(ddp)
         if ddp is not None and ddp.find_unused_parameters and not ddp.static_graph:
-            self._undelivered = Undelivered(ddp, names)
+            self._undelivered = Undelivered(ddp, self._names)
             self._engine.undelivered = self._undelivered
         #: Whether DDP passes over buckets that no parameter of this step is in.
         self._skips = bool(ddp is not None and getattr(ddp, "skip_all_reduce_unused_params", False))
@@ -82,6 +84,23 @@ class HookState(Core):
         #: Since when DDP has futures that are not completed.
         self.waiting_since: Optional[float] = None
         _watchdog.watch(self)
+
+    def __setstate__(self, state: "dict[str, Any]") -> None:
+        self._become(state, {})
+        self._observe(None)
+
+    def _find_model(self) -> None:
+        """A copy learns which model it was registered with: names can't be told from what the hook is shown."""
+        everything = (found for found in gc.get_objects() if issubclass(type(found), DistributedDataParallel))
+        mine = [ddp for ddp in everything if any(state is self for _, state in ddp._comm_hooks)]
+        if not mine:
+            raise Error(
+                "a copy of a HookState was registered with a model that can't be found. Make another for the model, and"
+                " give its load_state_dict() the state_dict() of the copy"
+            )
+        self._names.update(_names(mine[0]))
+        self._engine.use(mine[0].process_group)
+        self._observe(mine[0])
 
     def on_bucket(self, bucket: dist.GradBucket) -> "torch.futures.Future[torch.Tensor]":  # type: ignore[name-defined]
         """Starts the exchange of a bucket; with the last one it waits for the means of all, or lets the GPU wait."""
@@ -94,6 +113,9 @@ class HookState(Core):
             raise
 
     def _on_bucket(self, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
+        if self._is_copy:
+            self._find_model()
+            self._rejoin()
         if self._next == 0 or bucket.index() < self._next:
             self._begin_pass()
         self._add_skipped(bucket.index())
@@ -205,6 +227,15 @@ class HookState(Core):
         if name is None:
             name = self._names[parameter] = f"parameter {len(self._names)}"
         return name
+
+
+def _names(model: Optional[torch.nn.Module]) -> "dict[torch.Tensor, str]":
+    """The names of the parameters that the hook will be shown."""
+    ignored: "set[str]" = set()
+    if isinstance(model, DistributedDataParallel):
+        ignored, model = model.parameters_to_ignore, model.module
+    named = {} if model is None else dict(model.named_parameters())
+    return by_parameter({name: parameter for name, parameter in named.items() if name not in ignored})
 
 
 def _sparse_parameters(module: torch.nn.Module) -> "set[torch.Tensor]":

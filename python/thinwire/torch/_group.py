@@ -123,7 +123,7 @@ class TorchGroup:
 
     def gather(self, mine: bytes) -> "list[bytes]":
         """The messages of all ranks, which must be of the same length, above 0. Between steps."""
-        everything = torch.empty(len(mine) * self.size, dtype=torch.uint8)
+        everything = torch.empty(len(mine) * self.size, dtype=torch.uint8, device="cpu")
         self._gather(torch.frombuffer(bytearray(mine), dtype=torch.uint8), everything, self._between)
         joined = bytes(everything.tolist())
         return [joined[start : start + len(mine)] for start in range(0, len(joined), len(mine))]
@@ -139,7 +139,7 @@ class TorchGroup:
     def gather_to_first(self, mine: bytes) -> "Optional[list[bytes]]":
         """The messages of all ranks, of any lengths, on rank 0; `None` on the others. Between steps."""
         lengths = [int.from_bytes(length, "little") for length in self.gather(len(mine).to_bytes(8, "little"))]
-        padded = torch.zeros(max(lengths), dtype=torch.uint8)
+        padded = torch.zeros(max(lengths), dtype=torch.uint8, device="cpu")
         padded[: len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
         parts = [torch.empty_like(padded) for _ in range(self.size)] if self.rank == 0 else None
         first = self.world_ranks[0]

@@ -65,7 +65,8 @@ class Undelivered:
         """The state with what was kept in its residual: in that of every rank, so in their mean."""
         residual = dict(state["residual"])
         for name, values in self.kept.items():
-            residual[name] = residual[name] + values.to(residual[name])
+            kept = residual.get(name)
+            residual[name] = values.to("cpu", copy=True) if kept is None else kept + values.to(kept)
         return {**state, "residual": residual}
 
 
