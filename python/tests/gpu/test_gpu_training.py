@@ -310,3 +310,36 @@ def several_devices(rank: int) -> str:
 def test_parameters_on_several_devices_are_named() -> None:
     for said in run(2, several_devices):
         assert "first.weight is on cpu and second.weight is on cuda:0" in said, said
+
+
+def default_device(rank: int, dtype: torch.dtype) -> None:
+    """torch's default device and dtype change nothing, nor does a round trip through a state."""
+
+    def run_steps() -> "list[int]":
+        generator = torch.Generator(device="cpu").manual_seed(rank)
+        values = torch.randn(100, 100, generator=generator, dtype=torch.float32, device="cpu")
+        seen = []
+        for method in ("topk", "redsync", "iwp"):
+            weight = nn.Parameter(torch.ones(100, 100, dtype=torch.float32, device=DEVICE))
+            sync = tw.Synchronizer([("w", weight)], method)
+            for number in range(3):
+                weight.grad = (values * (number + 1)).to(DEVICE)
+                sync.synchronize()
+                sync.load_state_dict(sync.state_dict())
+            seen += [bits([weight.grad]), bits([sync.residual()["w"]])]  # type: ignore[list-item]
+            sync.close()
+        return seen
+
+    expected = run_steps()
+    torch.set_default_dtype(dtype)
+    torch.set_default_device(DEVICE)
+    try:
+        assert run_steps() == expected
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_the_defaults_of_torch_change_nothing(dtype: torch.dtype) -> None:
+    run(2, default_device, dtype)

@@ -1,4 +1,4 @@
-"""torch's default dtype and default device: every tensor of thinwire's own has its dtype and device, whatever they are."""
+"""torch's default dtype and device: every tensor of thinwire's own has its dtype and device, whatever they are."""
 
 from __future__ import annotations
 
