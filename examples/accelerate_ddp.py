@@ -22,19 +22,6 @@ import fashion_mnist
 import thinwire.torch as tw
 
 
-class AllRanks:
-    """What every rank has not sent yet, for accelerator.save_state(), which writes what rank 0 says."""
-
-    def __init__(self, sync):
-        self.sync = sync
-
-    def state_dict(self):
-        return self.sync.state_dict(all_ranks=True)
-
-    def load_state_dict(self, states):
-        self.sync.load_state_dict(states)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--method", default="redsync", help="how gradients are compressed (%(default)s)")
@@ -60,7 +47,7 @@ def main():
     sync = None
     if isinstance(model, DistributedDataParallel):
         sync = tw.compress(model, arguments.method, arguments.density)  # the one line
-        accelerator.register_for_checkpointing(AllRanks(sync))
+        accelerator.register_for_checkpointing(sync)  # what all ranks have not sent yet
     if arguments.resume:
         accelerator.load_state(arguments.resume)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lightning with compressed gradients: a hook and its state for DDPStrategy.
+"""Lightning with compressed gradients: another strategy.
 
     python examples/lightning_ddp.py --devices 2                  # Lightning starts the other process
     torchrun --standalone --nproc-per-node 2 examples/lightning_ddp.py --devices 2
@@ -11,21 +11,11 @@ import argparse
 
 import lightning
 import torch
-from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 from torch.utils.data import DataLoader
 
 import fashion_mnist
-import thinwire.torch as tw
-
-
-class CompressedDDP(DDPStrategy):
-    """Lightning 2 registers communication hooks for CUDA devices only, and says nothing elsewhere."""
-
-    def configure_ddp(self):
-        super().configure_ddp()
-        if self.root_device.type == "cpu":
-            self.model.register_comm_hook(self._ddp_comm_state, self._ddp_comm_hook)
+from thinwire.torch.lightning import CompressedDDPStrategy
 
 
 class Classifier(lightning.LightningModule):
@@ -33,8 +23,6 @@ class Classifier(lightning.LightningModule):
         super().__init__()
         self.network = fashion_mnist.network()
         self.arguments = arguments
-        # The model gives the names by which a checkpoint keeps what was not sent.
-        self.sync = tw.HookState(self, arguments.method, arguments.density)
 
     def training_step(self, batch, _):
         images, labels = batch
@@ -47,14 +35,6 @@ class Classifier(lightning.LightningModule):
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=self.arguments.lr, momentum=0.9)
-
-    # Lightning calls these on every rank; what all ranks have not sent goes into the one file that rank 0 writes.
-    def on_save_checkpoint(self, checkpoint):
-        checkpoint["thinwire"] = self.sync.state_dict(all_ranks=True)
-
-    def on_load_checkpoint(self, checkpoint):
-        if self.trainer.training:
-            self.sync.load_state_dict(checkpoint["thinwire"])
 
 
 def main():
@@ -74,12 +54,12 @@ def main():
     lightning.seed_everything(arguments.seed)
     training, test = fashion_mnist.load(arguments)
     model = Classifier(arguments)
+    # Its checkpoints hold what the ranks have not sent yet.
+    strategy = CompressedDDPStrategy(arguments.method, arguments.density, process_group_backend="gloo")
     trainer = lightning.Trainer(
         accelerator="cpu",
         devices=arguments.devices,
-        strategy=CompressedDDP(
-            ddp_comm_state=model.sync, ddp_comm_hook=tw.hook, process_group_backend="gloo"
-        ),
+        strategy=strategy,
         max_epochs=arguments.epochs,
         logger=False,
         enable_checkpointing=False,
@@ -92,7 +72,7 @@ def main():
     [result] = trainer.test(model, DataLoader(test, 500), verbose=False)
     if trainer.is_global_zero:
         print(f"accuracy {100 * result['accuracy']:.2f} %")
-        print(model.sync.report())
+        print(strategy.compression.report())
     # Lightning leaves that open. A thread of Gloo may then still hold tensors when Python ends, and would end the
     # process with SIGABRT (pytorch/pytorch#190489).
     if torch.distributed.is_initialized():

@@ -175,6 +175,10 @@ impl Engine {
         of_both!(self, inner => inner.save())
     }
 
+    pub fn save_after_loss(&mut self, time: Duration) -> Result<State> {
+        of_both!(self, inner => inner.save_after_loss(time))
+    }
+
     pub fn restore(&mut self, state: &State) -> Result<()> {
         of_both!(self, inner => inner.restore(state))
     }

@@ -7,6 +7,7 @@ use thinwire::Result;
 use thinwire::kernels::cuda::{Device, Element, Gradient};
 
 use crate::engine::misfit;
+use crate::error::OrException;
 
 /// `f32` values in a tensor or an array, which is kept alive as long as this.
 #[derive(Debug)]
@@ -18,13 +19,48 @@ pub struct Memory {
 }
 
 /// As Python hands it over: the owner, the address of its first value, how many there are; and for memory of a GPU
-/// the kind of its numbers and the stream on which they become ready.
-#[derive(FromPyObject)]
+/// the kind of its numbers and the stream on which they become ready. An owner that has another number of bytes than
+/// these values is refused.
 pub enum Handed {
     /// In host memory.
     Host(Py<PyAny>, usize, usize),
     /// On a GPU.
     Device(Py<PyAny>, usize, usize, String, u64),
+}
+
+#[derive(FromPyObject)]
+enum Fields {
+    Host(Py<PyAny>, usize, usize),
+    Device(Py<PyAny>, usize, usize, String, u64),
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Handed {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Handed> {
+        let py = object.py();
+        match object.extract()? {
+            Fields::Host(owner, address, elements) => {
+                check_bytes(owner.bind(py), elements, size_of::<f32>())?;
+                Ok(Handed::Host(owner, address, elements))
+            }
+            Fields::Device(owner, address, elements, kind, stream) => {
+                let size = if kind == Element::F32.name() { 4 } else { 2 };
+                check_bytes(owner.bind(py), elements, size)?;
+                Ok(Handed::Device(owner, address, elements, kind, stream))
+            }
+        }
+    }
+}
+
+/// Fails unless the owner, a tensor or an array, holds so many values of this size.
+fn check_bytes(owner: &Bound<'_, PyAny>, elements: usize, size: usize) -> PyResult<()> {
+    let bytes: usize = owner.getattr("nbytes")?.extract()?;
+    if elements.checked_mul(size) == Some(bytes) {
+        return Ok(());
+    }
+    let expected = format!("{elements} values of {size} bytes");
+    Err(misfit(format!("an array of {bytes} bytes"), &expected)).or_exception()
 }
 
 impl Memory {

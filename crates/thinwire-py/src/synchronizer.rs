@@ -20,13 +20,15 @@ use crate::state;
 /// How long a wait goes on before Python is asked whether somebody wants to end it (Ctrl-C).
 const BETWEEN_SIGNALS: Duration = Duration::from_millis(50);
 
+/// How long a collective may go on after the group was lost: Python looks for that ten times a second.
+const LOST_COLLECTIVE: Duration = Duration::from_secs(30);
+
 type Layers = Vec<(String, Vec<usize>)>;
 
 /// Keeps the gradients of all ranks in step: `thinwire::Synchronizer` over a `TorchGroup`.
 #[pyclass(module = "thinwire._native")]
 pub struct Synchronizer {
-    /// Taken out when it is given up in the midst of a step: its thread may then wait for ranks that never come, and
-    /// is left to itself.
+    /// Never dropped once it is given up: its thread may wait for ranks that never come, and is left to itself.
     inner: Option<Engine>,
     under_way: bool,
     /// Whether a stream waits for the step that is under way: all its buckets were submitted, and it is left to end.
@@ -36,13 +38,22 @@ pub struct Synchronizer {
     /// Why the group was lost. After that, torch may still be busy with a collective that failed: its memory is never
     /// given back.
     lost: Option<String>,
+    /// Whether nothing but the state is wanted any more.
+    given_up: bool,
     process: Process,
 }
 
 impl Synchronizer {
     fn of(inner: Engine) -> Synchronizer {
-        let process = Process::current();
-        Synchronizer { inner: Some(inner), under_way: false, held: false, taken: 0, lost: None, process }
+        Synchronizer {
+            inner: Some(inner),
+            under_way: false,
+            held: false,
+            taken: 0,
+            lost: None,
+            given_up: false,
+            process: Process::current(),
+        }
     }
 
     fn inner(&mut self) -> PyResult<&mut Engine> {
@@ -51,7 +62,8 @@ impl Synchronizer {
             return Err(exception(Error::GroupLost { reason }));
         }
         let reason = self.lost.clone().unwrap_or_else(|| "it was closed".into());
-        self.inner.as_mut().ok_or_else(|| exception(Error::GroupLost { reason }))
+        let usable = self.inner.as_mut().filter(|_| !self.given_up);
+        usable.ok_or_else(|| exception(Error::GroupLost { reason }))
     }
 }
 
@@ -173,15 +185,15 @@ impl Synchronizer {
         Ok(())
     }
 
-    /// Leaves a step that is under way, with everything else, to itself. No stream waits for it any longer.
+    /// Leaves a step that is under way to itself. No stream waits for it any longer, and only `save` is of use.
     fn give_up(&mut self, reason: &str) {
         if self.process.is_forked() {
             forget(self.inner.take());
         } else if self.under_way || self.lost.is_some() {
             self.lost.get_or_insert_with(|| reason.to_owned());
-            if let Some(inner) = self.inner.take() {
+            self.given_up = true;
+            if let Some(inner) = &self.inner {
                 inner.release();
-                forget(inner);
             }
         }
     }
@@ -215,11 +227,19 @@ impl Synchronizer {
         Ok(py.detach(|| inner.workspace_bytes()))
     }
 
-    /// Everything this rank must keep, as a dictionary with the values of each layer as bytes.
+    /// Everything this rank must keep, as a dictionary with the values of each layer as bytes. After the group was lost
+    /// it is what was kept after the last step that was completed.
     fn save<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let inner = self.inner()?;
-        let saved = py.detach(|| inner.save()).or_exception()?;
-        state::to_dictionary(py, &saved)
+        let lost = self.lost.clone();
+        let Some(inner) = &mut self.inner else {
+            let reason = lost.unwrap_or_else(|| "it was closed".into());
+            return Err(exception(Error::GroupLost { reason }));
+        };
+        let saved = py.detach(|| match lost {
+            Some(_) => inner.save_after_loss(LOST_COLLECTIVE),
+            None => inner.save(),
+        });
+        state::to_dictionary(py, &saved.or_exception()?)
     }
 
     /// Goes on from such a dictionary, with each layer as an owner, an address and a number of values.
@@ -248,7 +268,10 @@ impl Drop for Synchronizer {
             Python::attach(|py| self.wait(py).map(drop).unwrap_or_default());
         }
         self.give_up("it was dropped");
-        if let Some(inner) = self.inner.take() {
+        let inner = self.inner.take();
+        if self.given_up {
+            forget(inner);
+        } else if let Some(inner) = inner {
             // The thread is idle and ends at once, but it may want the GIL on its way.
             Python::attach(|py| py.detach(|| drop(inner)));
         }

@@ -207,6 +207,29 @@ fn a_restored_run_goes_on_with_the_same_bits() {
 }
 
 #[test]
+fn a_step_that_never_ends_is_taken_out_of_the_state() {
+    Local::run(1, |group| {
+        let mut synchronizer = Synchronizer::new(group, "topk:density=0.1", layout(1000)).unwrap();
+        synchronizer.step(&mut gradients(&layout(1000), 0), NONE).unwrap();
+        let before = synchronizer.save().unwrap();
+        // The other buckets never come.
+        let first = gradients(&layout(1000), 1).swap_remove(0);
+        synchronizer.submit(0, first, None).unwrap();
+        assert!(matches!(synchronizer.save(), Err(Error::StepUnderWay { .. })));
+        // So that the bucket is on its way; if it is not yet, there is less to take back.
+        std::thread::sleep(Duration::from_millis(50));
+        let after = synchronizer.save_after_loss(Duration::from_secs(20)).unwrap();
+        assert_eq!((after.step, after.residual.len()), (1, before.residual.len()));
+        for (name, values) in &before.residual {
+            let pairs = values.iter().zip(&after.residual[name]);
+            assert!(pairs.into_iter().all(|(a, b)| (a - b).abs() < 1e-5), "{name}");
+        }
+        let last = gradients(&layout(1000), 2).swap_remove(1);
+        assert!(matches!(synchronizer.submit(1, last, None), Err(Error::GroupLost { .. })));
+    });
+}
+
+#[test]
 fn other_buckets_of_the_same_layers_go_on_where_the_first_were() {
     let layers = [("a", vec![40, 10]), ("b", vec![7]), ("c", vec![300]), ("d", vec![5, 5])];
     let buckets = |bytes| Layout::by_size(layers.iter().cloned(), bytes).unwrap();

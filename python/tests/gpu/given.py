@@ -85,7 +85,7 @@ def means(
         ddp(gradients(model, rank, step)).backward()
         seen.append(flat(model))
         apply(model)
-    kept = sync.state_dict()["residual"]
+    kept = sync.residual()
     assert sync.report().steps == steps
     sync.close()
     return seen, kept

@@ -43,9 +43,10 @@ def trained(rank: int, method: str, run_ahead: bool, dtype: torch.dtype = torch.
         seen.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
         apply(model)
     # Also if it comes between two steps.
-    kept, report = sync.state_dict(), sync.report()
+    kept, report = sync.residual(), sync.report()
+    step = sync.state_dict()["step"]
     sync.close()
-    return bits([*seen, *model.parameters()]), bits(list(kept["residual"].values())), (kept["step"], report.steps)
+    return bits([*seen, *model.parameters()]), bits(list(kept.values())), (step, report.steps)
 
 
 def both(rank: int, method: str, dtype: torch.dtype) -> "tuple[Any, Any]":
@@ -183,7 +184,7 @@ def states(rank: int, method: str) -> "list[bool]":
             model.zero_grad()
             ddp(gradients(model, rank, number)).backward()
             apply(model)
-            found.append(bits(list(sync.state_dict()["residual"].values())))
+            found.append(bits(list(sync.residual().values())))
         sync.close()
         return found
 

@@ -59,7 +59,7 @@ def poisoned(rank: int, method: str) -> "tuple[str, int]":
     model, ddp, sync = start(method)
     for number in range(3):
         step(rank, number, model, ddp)
-    before, weights = sync.state_dict()["residual"], bits(list(model.parameters()))
+    before, weights = sync.residual(), bits(list(model.parameters()))
     given = gradients(model, rank, 3)
     if rank == 1:
         given[3].view(-1)[37] = float("nan")
@@ -71,7 +71,7 @@ def poisoned(rank: int, method: str) -> "tuple[str, int]":
         said = str(error)
     assert not flat(model).any(), "gradients of a skipped step are zeros"
     assert bits(list(model.parameters())) == weights
-    for name, values in sync.state_dict()["residual"].items():
+    for name, values in sync.residual().items():
         torch.testing.assert_close(values, before[name], rtol=1e-4, atol=1e-5)
     for number in range(4, 6):
         step(rank, number, model, ddp)
@@ -102,7 +102,7 @@ def scaled(rank: int, dtype: torch.dtype) -> "list[str]":
         if not torch.equal(flat(model), expected[number]):
             wrong.append(f"step {number} differs by {(flat(model) - expected[number]).abs().max()}")
         apply(model)
-    before, weights = sync.state_dict()["residual"], bits(list(model.parameters()))
+    before, weights = sync.residual(), bits(list(model.parameters()))
     given = gradients(model, rank, 4)
     if rank == 1:
         given[2][3, 4] = float("inf")
@@ -114,7 +114,7 @@ def scaled(rank: int, dtype: torch.dtype) -> "list[str]":
         scaler.update()
         assert scaler.get_scale() == 512.0
     assert bits(list(model.parameters())) == weights and sync.report().skipped == 1
-    after = sync.state_dict()["residual"]
+    after = sync.residual()
     return wrong + [f"{name} was changed" for name in before if not torch.equal(before[name], after[name])]
 
 
@@ -310,3 +310,36 @@ def several_devices(rank: int) -> str:
 def test_parameters_on_several_devices_are_named() -> None:
     for said in run(2, several_devices):
         assert "first.weight is on cpu and second.weight is on cuda:0" in said, said
+
+
+def default_device(rank: int, dtype: torch.dtype) -> None:
+    """torch's default device and dtype change nothing, nor does a round trip through a state."""
+
+    def run_steps() -> "list[int]":
+        generator = torch.Generator(device="cpu").manual_seed(rank)
+        values = torch.randn(100, 100, generator=generator, dtype=torch.float32, device="cpu")
+        seen = []
+        for method in ("topk", "redsync", "iwp"):
+            weight = nn.Parameter(torch.ones(100, 100, dtype=torch.float32, device=DEVICE))
+            sync = tw.Synchronizer([("w", weight)], method)
+            for number in range(3):
+                weight.grad = (values * (number + 1)).to(DEVICE)
+                sync.synchronize()
+                sync.load_state_dict(sync.state_dict())
+            seen += [bits([weight.grad]), bits([sync.residual()["w"]])]  # type: ignore[list-item]
+            sync.close()
+        return seen
+
+    expected = run_steps()
+    torch.set_default_dtype(dtype)
+    torch.set_default_device(DEVICE)
+    try:
+        assert run_steps() == expected
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_the_defaults_of_torch_change_nothing(dtype: torch.dtype) -> None:
+    run(2, default_device, dtype)

@@ -47,7 +47,7 @@ def weights(rank: int, method: str, given: "dict[str, Any]", ahead: bool = False
     ddp = DistributedDataParallel(mlp(), bucket_cap_mb=0.002)
     sync = tw.compress(ddp, method, check_replicas_every=3, **everything(method), **given)
     train(rank, ddp, range(8))
-    report, kept = sync.report(), sync.state_dict()["residual"]
+    report, kept = sync.report(), sync.residual()
     sync.close()
     return checksum(ddp), (report.steps, report.sent, report.kept), kept
 

@@ -32,14 +32,14 @@ def skips(rank: int, method: str, cap: float) -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     for step in range(4):
         _scaled_step(ddp, scaler, optimizer, rank, step)
-    before, weights = sync.state_dict(), checksum(model)
-    assert any(values.any() for values in before["residual"].values())
+    before, weights = sync.residual(), checksum(model)
+    assert any(values.any() for values in before.values())
     _scaled_step(ddp, scaler, optimizer, rank, 4, float("inf") if rank == 1 else 1.0)
-    after = sync.state_dict()
+    after = sync.residual()
     assert checksum(model) == weights, "the weights were changed"
     assert scaler.get_scale() == 512.0
-    for name, values in before["residual"].items():
-        assert torch.equal(values, after["residual"][name]), f"the residual of {name} was changed"
+    for name, values in before.items():
+        assert torch.equal(values, after[name]), f"the residual of {name} was changed"
     assert sync.report().skipped == 1
     _scaled_step(ddp, scaler, optimizer, rank, 5)
     assert checksum(model) != weights and sync.report().steps == 5
@@ -64,7 +64,7 @@ def scales(rank: int, scale: float, growth_interval: int) -> "tuple[int, dict[st
         scaler.scale(nn.functional.mse_loss(ddp(x), y)).backward()
         scaler.step(optimizer)
         scaler.update()
-    return checksum(model), sync.state_dict()["residual"]
+    return checksum(model), sync.residual()
 
 
 def test_what_is_kept_does_not_depend_on_the_scale() -> None:
@@ -123,7 +123,7 @@ def poisoned(rank: int, method: str, options: "dict[str, Any]") -> "tuple[str, i
     sync = tw.compress(ddp, method, **everything(method))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     train(rank, ddp, range(3), optimizer)
-    weights, before = checksum(model), sync.state_dict()["residual"]
+    weights, before = checksum(model), sync.residual()
     model.place = 37 if rank == 1 else -1
     said = "nothing"
     try:
@@ -132,7 +132,7 @@ def poisoned(rank: int, method: str, options: "dict[str, Any]") -> "tuple[str, i
         said = str(error)
     assert checksum(model) == weights
     assert all(not p.grad.any() for p in model.parameters()), "gradients of a skipped step are zeros"
-    after = sync.state_dict()["residual"]
+    after = sync.residual()
     for name, values in before.items():
         torch.testing.assert_close(after[name], values, rtol=1e-4, atol=1e-6)
     # DDP goes on too.

@@ -40,7 +40,7 @@ def states_without_a_residual(rank: int) -> "list[float]":
                 train(rank, ddp, range(2))
             sync.load_state_dict(state)
             if begun:
-                kept.append(sum(float(values.abs().sum()) for values in sync.state_dict()["residual"].values()))
+                kept.append(sum(float(values.abs().sum()) for values in sync.residual().values()))
             train(rank, ddp, range(2))
             assert sync.state_dict()["step"] == state["step"] + 2
     return kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import Any
 
 import pytest
@@ -49,8 +50,8 @@ def resumes(rank: int, methods: "list[str]", first_cap_mb: float, bucket_cap_mb:
         model, ddp, sync = _start(method, bucket_cap_mb)
         train(rank, ddp, range(3))
         sync.load_state_dict(saved["thinwire"])
-        for name, values in sync.state_dict()["residual"].items():
-            assert torch.equal(values, saved["thinwire"]["residual"][name]), f"{method} {name}"
+        for name, values in sync.residual().items():
+            assert torch.equal(values, saved["thinwire"][f"rank {rank}"]["residual"][name]), f"{method} {name}"
 
 
 def test_a_resumed_run_has_the_bits_of_one_without_a_break() -> None:
@@ -78,20 +79,20 @@ def shaped(rank: int) -> None:
     x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(rank))
     for ddp in (first, second):
         ddp(x).square().mean().backward()
-    mine, other = sync.state_dict()["residual"], plain.state_dict()["residual"]
+    mine, other = sync.residual(), plain.residual()
     torch.testing.assert_close(mine["weight"], other["weight"], rtol=1e-4, atol=1e-6)
     plain.load_state_dict(sync.state_dict())
-    assert torch.equal(plain.state_dict()["residual"]["weight"], mine["weight"])
+    assert torch.equal(plain.residual()["weight"], mine["weight"])
 
 
 def test_a_residual_has_the_shape_of_its_parameter() -> None:
     run(2, shaped)
 
 
-def trained(rank: int, method: str) -> "list[Any] | None":
+def trained(rank: int, method: str) -> Any:
     model, ddp, sync = _start(method)
     before = sync.state_dict()
-    assert before["step"] == 0 and before["residual"] == {}
+    assert before["step"] == 0 and not any(values.any() for values in before[f"rank {rank}"]["residual"].values())
     train(rank, ddp, range(5))
     everybody = sync.state_dict(all_ranks=True)
     assert (everybody is None) == (rank != 0)
@@ -99,7 +100,7 @@ def trained(rank: int, method: str) -> "list[Any] | None":
     return through_a_file(everybody)
 
 
-def continues(rank: int, states: "list[Any]", method: str) -> Any:
+def continues(rank: int, states: Any, method: str) -> Any:
     model, ddp, sync = _start(method, 0.01)
     sync.load_state_dict(states)
     train(rank, ddp, range(5, 5))
@@ -113,14 +114,15 @@ def continues(rank: int, states: "list[Any]", method: str) -> Any:
 @pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2), (2, 2)])
 def test_a_state_fits_other_numbers_of_ranks(before: int, after: int) -> None:
     method = "topk:momentum=0.9"
-    states = run(before, trained, method)[0]
-    assert [state["rank"] for state in states] == list(range(before))
-    held = run(after, continues, states, method)
+    state = run(before, trained, method)[0]
+    assert state["ranks"] == before
+    held = run(after, continues, state, method)
     for kind in ("residual", "momentum"):
-        for name in states[0][kind]:
-            old = sum(state[kind][name] for state in states)
+        for name in state["rank 0"][kind]:
+            old = sum(state[f"rank {rank}"][kind][name] for rank in range(before))
             assert old.any()
-            torch.testing.assert_close(sum(state[kind][name] for state in held), old, rtol=1e-6, atol=1e-7)
+            new = sum(theirs[f"rank {rank}"][kind][name] for rank, theirs in enumerate(held))
+            torch.testing.assert_close(new, old, rtol=1e-6, atol=1e-7)
 
 
 def refused(rank: int) -> "list[tuple[str, str]]":
@@ -128,25 +130,26 @@ def refused(rank: int) -> "list[tuple[str, str]]":
     model, ddp, sync = _start("topk")
     train(rank, ddp, range(2))
     good = sync.state_dict()
-    name = "0.weight"
-    other = {**good, "residual": {f"other.{key}": values for key, values in good["residual"].items()}}
-    nan = {**good["residual"], name: torch.full((32, 8), float("nan"))}
-    short = {**good["residual"], name: torch.zeros(3)}
-    less = {key: values for key, values in good["residual"].items() if key != name}
+    name, entry = "0.weight", good[f"rank {rank}"]
+    residual = entry["residual"]
+
+    def having(residual: "dict[str, Any]") -> "dict[str, Any]":
+        return {**good, f"rank {rank}": {**entry, "residual": residual}}
+
     bad: "list[Any]" = [
-        other,
-        {**good, "rank": 0},
-        {**good, "residual": nan},
-        {**good, "residual": short},
-        {**good, "residual": less},
-        {key: value for key, value in good.items() if key != "selectors"},
+        having({f"other.{key}": values for key, values in residual.items()}),
+        {**{key: value for key, value in good.items() if not key.startswith("rank ")}, "rank 0": entry},
+        having({**residual, name: torch.full((32, 8), float("nan"))}),
+        having({**residual, name: torch.zeros(3)}),
+        having({key: values for key, values in residual.items() if key != name}),
+        {**good, f"rank {rank}": {key: value for key, value in entry.items() if key != "selectors"}},
         {**good, "step": "three"},
-        {**good, "residual": {**good["residual"], name: "text"}},
+        having({**residual, name: "text"}),
         {"weights": 1},
         "a text",
         None,
         [],
-        [good],
+        [good, good],
         {**good, "step": 7},
     ]
     said = []
@@ -157,14 +160,14 @@ def refused(rank: int) -> "list[tuple[str, str]]":
             said.append((type(error).__name__, str(error)))
     after = sync.state_dict()
     assert after["step"] == good["step"]
-    assert all(torch.equal(values, good["residual"][key]) for key, values in after["residual"].items())
+    assert all(torch.equal(values, residual[key]) for key, values in after[f"rank {rank}"]["residual"].items())
     train(rank, ddp, range(2, 3))
     return said
 
 
 def test_states_that_do_not_fit_are_refused_on_every_rank() -> None:
-    words = ["other.0.bias", "rank 0 of 2", "0.weight", "(3,)", "0.weight", "selectors", "step", "0.weight", "format"]
-    words += ["str", "NoneType", "ranks", "ranks"]
+    words = ["other.0.bias", "rank 1 of 2", "0.weight", "(3,)", "0.weight", "selectors", "step", "0.weight", "format"]
+    words += ["str", "NoneType", "no entry", "[1, 1]"]
     for said in run(2, refused):
         kinds, texts = [kind for kind, _ in said], [text for _, text in said]
         assert kinds == ["BadState"] * 13 + ["RanksDisagree"], said
@@ -205,7 +208,7 @@ def unnamed(rank: int) -> None:
     model, ddp, state = start()
     train(rank, ddp, range(4))
     saved, weights = state.state_dict(), {name: values.clone() for name, values in model.state_dict().items()}
-    assert set(saved["residual"]) == {f"parameter {number}" for number in range(6)}
+    assert set(saved[f"rank {rank}"]["residual"]) == {f"parameter {number}" for number in range(6)}
     train(rank, ddp, range(4, 8))
     expected = checksum(model)
     model, ddp, state = start()
@@ -217,3 +220,128 @@ def unnamed(rank: int) -> None:
 
 def test_a_state_without_names() -> None:
     run(2, unnamed)
+
+
+def through_empty_parameters(rank: int, form: str) -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4))
+    model.register_parameter("nothing", nn.Parameter(torch.empty(0, 4)))
+    model.register_parameter("none", nn.Parameter(torch.empty(0)))
+    if form == "ddp":
+        ddp = DistributedDataParallel(model, find_unused_parameters=True)
+        sync: Any = tw.compress(ddp, "topk", density=0.05)
+        sync.load_state_dict(through_a_file(sync.state_dict()))
+        train(rank, ddp, range(3))
+        saved = through_a_file(sync.state_dict())
+        sync.load_state_dict(saved)
+        train(rank, ddp, range(3, 5))
+    else:
+        sync = tw.Synchronizer(model.named_parameters(), "topk", density=0.05)
+        for step in range(3):
+            for parameter in model.parameters():
+                parameter.grad = torch.full_like(parameter, rank + step + 1.0)
+            sync.synchronize()
+            saved = through_a_file(sync.state_dict())
+            sync.load_state_dict(saved)
+    assert saved[f"rank {rank}"]["residual"]["nothing"].shape == (0, 4)
+    assert saved[f"rank {rank}"]["residual"]["1.weight"].any()
+    # Nor where all that a rank trains is empty.
+    only = tw.Synchronizer([("none", nn.Parameter(torch.empty(0)))], "topk")
+    only.synchronize()
+    only.load_state_dict(through_a_file(only.state_dict()))
+    only.synchronize()
+
+
+@pytest.mark.parametrize("form", ["ddp", "loop"])
+def test_parameters_without_elements(form: str) -> None:
+    run(2, through_empty_parameters, form)
+
+
+def wrapped(rank: int) -> None:
+    """The state of a compiled model fits a plain one, and the other way round."""
+
+    def start(how: str) -> "tuple[Any, Any]":
+        model: Any = mlp()
+        if how == "compiled":
+            model = torch.compile(model, backend="eager")
+        ddp: Any = DistributedDataParallel(model)
+        if how == "loop over ddp":
+            return ddp, tw.Synchronizer(ddp.named_parameters(), "topk", **everything("topk"))
+        if how == "compiled inside":
+            ddp.module[2] = torch.compile(ddp.module[2], backend="eager")
+        return ddp, tw.compress(ddp, "topk", **everything("topk"))
+
+    states = {}
+    for how in ("plain", "compiled", "compiled inside", "loop over ddp"):
+        ddp, sync = start(how)
+        train(rank, ddp, range(3), each=(lambda _: sync.synchronize()) if how == "loop over ddp" else None)
+        states[how] = sync.state_dict()
+    names = set(states["plain"][f"rank {rank}"]["residual"])
+    assert names == {f"{layer}.{kind}" for layer in (0, 2, 4) for kind in ("weight", "bias")}
+    for how, state in states.items():
+        assert set(state[f"rank {rank}"]["residual"]) == names, how
+        start("compiled" if how == "plain" else "plain")[1].load_state_dict(state)
+    # One that was saved before names were brought into one form.
+    entry = states["plain"][f"rank {rank}"]
+    old = {**entry, "residual": {f"_orig_mod.{name}": values for name, values in entry["residual"].items()}}
+    _, sync = start("plain")
+    sync.load_state_dict({**states["plain"], f"rank {rank}": old})
+    assert all(torch.equal(values, entry["residual"][name]) for name, values in sync.residual().items())
+
+
+def test_names_are_those_of_the_plain_model() -> None:
+    run(2, wrapped)
+
+
+def not_strict(rank: int) -> None:
+    _, ddp, sync = _start("topk")
+    train(rank, ddp, range(3))
+    saved = sync.state_dict()
+    kept = saved[f"rank {rank}"]["residual"]
+    more = nn.Sequential(*mlp(), nn.Linear(4, 4))
+    del more[0]
+    for steps in (0, 2):
+        sync = tw.Synchronizer(more.named_parameters(), "topk", **everything("topk"))
+        for _ in range(steps):
+            sync.synchronize()
+        with pytest.raises(thinwire.BadState, match="another model"):
+            sync.load_state_dict(saved)
+        renamed = {f"{int(name[0]) - 1}{name[1:]}": values for name, values in kept.items()}
+        entry = {**saved[f"rank {rank}"], "residual": renamed}
+        missing, unexpected = sync.load_state_dict({**saved, f"rank {rank}": entry}, strict=False)
+        assert missing == ["4.bias", "4.weight"], missing
+        assert unexpected == ["-1.bias", "-1.weight"], unexpected
+        found = sync.residual()
+        assert torch.equal(found["1.weight"], kept["2.weight"]) and not found["4.weight"].any()
+        sync.synchronize()
+
+
+def test_not_strict() -> None:
+    run(2, not_strict)
+
+
+def first_format(rank: int) -> None:
+    """States as they were before ranks had entries."""
+    model, ddp, sync = _start("dgc:momentum=0.9")
+    train(rank, ddp, range(3))
+    saved, weights = sync.state_dict(), {name: values.clone() for name, values in model.state_dict().items()}
+    train(rank, ddp, range(3, 6))
+    expected, entry = checksum(model), saved[f"rank {rank}"]
+    plain = {name: saved[name] for name in ("method", "step", "epoch", "ranks")}
+    old = {"format": 1, **plain, "rank": rank, "selectors": json.loads(entry["selectors"])}
+    old |= {kind: entry[kind] for kind in ("residual", "momentum")}
+    everybody: "list[Any]" = [None] * 2
+    torch.distributed.all_gather_object(everybody, old)
+    for given in (old, everybody):
+        model, ddp, sync = _start("dgc:momentum=0.9")
+        model.load_state_dict(weights)
+        sync.load_state_dict(given)
+        train(rank, ddp, range(3, 6))
+        assert checksum(model) == expected
+    # It may lack the residual only if nothing was kept, as it was with dense.
+    with pytest.raises(thinwire.BadState, match="residual of '0.bias'"):
+        sync.load_state_dict({**old, "residual": {}, "momentum": {}})
+    sync.load_state_dict({**old, "residual": {}, "momentum": {}, "method": "dense"})
+
+
+def test_states_of_the_first_format_are_read() -> None:
+    run(2, first_format)

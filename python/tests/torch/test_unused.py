@@ -49,11 +49,11 @@ def sums(rank: int, method: str, view: bool, to_none: bool) -> "tuple[list[float
             expected[turn] += (2 * (other @ weight.T)).T @ other / 2
         for total, layer in zip(arrived, model.layers):
             total += 0 if layer.weight.grad is None else layer.weight.grad
-    state = sync.state_dict()
+    residual = sync.residual()
     lost = []
     # The mean of the residuals of all ranks is still to come.
     for number, (total, came) in enumerate(zip(expected, arrived)):
-        kept = state["residual"][f"layers.{number}.weight"].clone()
+        kept = residual[f"layers.{number}.weight"].clone()
         torch.distributed.all_reduce(kept)
         lost.append(float((total - came - kept / 2).norm() / total.norm()))
     sync.close()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import atexit
 import copy
 import struct
+import sys
 import traceback
 import warnings
 import weakref
-from typing import Any, Optional, Union
+from dataclasses import replace
+from typing import Any, NamedTuple, Optional, Sequence, Union
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -22,10 +24,13 @@ from thinwire.torch._device import one_device
 from thinwire.torch._engine import Engine, Settings
 from thinwire.torch._fork import in_child
 from thinwire.torch._options import FORWARD, Options, RunAhead
+from thinwire.torch._redistribute import state_of
 from thinwire.torch._report import NO_STEP, Report
 from thinwire.torch._uncompressed import Uncompressed
 from thinwire.torch._undelivered import Undelivered
 
+#: Calls `state_dict()` on all ranks, and writes what it gets on one.
+_WRITES_ONE_RANKS = "accelerate.checkpointing"
 #: Those that may have a step under way that nobody waits for.
 _ahead: "weakref.WeakSet[Core]" = weakref.WeakSet()
 #: All optimisers call `_after_optimizer`.
@@ -78,6 +83,9 @@ class Core:
 
     def __init__(self, names: "dict[torch.Tensor, str]", method: str, options: Options) -> None:
         self.method = method
+        self._options = options
+        #: Made by pickle or copy, and not used since.
+        self._is_copy = False
         _, self.needs_weights, momentum, self._warms_up = _native.describe(method)
         #: The trained parameters and their names.
         self._names = names
@@ -377,41 +385,124 @@ class Core:
 
     def state_dict(self, all_ranks: bool = False) -> Any:
         """What this rank has not sent yet, by parameter name, and all else that a run needs to go on as if nothing had
-        happened. Every rank has its own.
+        happened. Every rank has its own; nothing is exchanged. It can be asked for before the first step, after
+        :class:`thinwire.GroupLost` (it is then as of the last completed step), and by torch.distributed.checkpoint
+        (``dcp.save({"app": sync})``), which stores those of all ranks.
 
         A run that goes on from it has the same bits, as long as its buckets are the same. DDP makes others in the first
         step after a start, which matters where a method looks at more than one layer at a time.
 
-        With ``all_ranks=True``, which all ranks must call together: a list of everybody's on rank 0, and ``None`` on
-        the others. That sends a whole residual from every rank to rank 0.
+        With ``all_ranks=True``, which all ranks must call together: a state with those of all ranks on rank 0, and
+        ``None`` on the others. That sends a whole residual from every rank to rank 0. Accelerate's ``save_state()``,
+        which calls this on all ranks and writes what it gets on one, gets that too.
         """
+        asked_by_accelerate = sys._getframe(1).f_globals.get("__name__") == _WRITES_ONE_RANKS
+        state = _state.pack(self._flat_state())
+        return self._engine.gather(state) if all_ranks or asked_by_accelerate else state
+
+    def _flat_state(self) -> "dict[str, Any]":
         self._collect()
         if self._undelivered is not None:
             self._undelivered.settle()
-        return self._engine.save_all() if all_ranks else self._engine.save()
+        return self._engine.saved(self._shapes() or {})
 
-    def load_state_dict(self, state: Any) -> None:
-        """Goes on from this rank's state, or from a list of the states of all ranks there were. A list also fits into
-        more or fewer ranks: the sum of what was not sent is kept. All ranks call it together: if the state of one does
-        not fit, none loads anything."""
+    def blank_state_dict(self, ranks: int) -> "dict[str, Any]":
+        """A state of zeros of a run with so many ranks, for torch.distributed.checkpoint to read into, and then for
+        :meth:`load_state_dict`. Needed only where the number of ranks has changed: otherwise
+        ``dcp.load({"app": sync})`` does it."""
+        return self._engine.blank(ranks, self._shapes() or {})
+
+    def residual(self) -> "dict[str, torch.Tensor]":
+        """What this rank has not sent yet, by parameter name."""
+        residual: "dict[str, torch.Tensor]" = self._flat_state()["residual"]
+        return residual
+
+    def load_state_dict(
+        self, state: Any, strict: bool = True, lost_ranks: "Optional[Sequence[int]]" = None
+    ) -> "Incompatible":
+        """Goes on from this rank's state, or from those of all ranks there were, in one or as a list. These also fit
+        into more or fewer ranks: the sum of what was not sent is kept. All ranks call it together: if the state of one
+        does not fit, none loads anything.
+
+        Args:
+            state: What :meth:`state_dict` gave, also of an earlier version, or a list of it.
+            strict: Whether it must have exactly the parameters of this model. If not, those that are missing begin with
+                nothing, what is kept of unknown ones is dropped, and both are returned.
+            lost_ranks: Ranks that saved nothing, by their old numbers. What they had not sent is lost; the others are
+                loaded, into any number of ranks.
+        """
         self._collect()
         group = self._engine.connect()
-        problem, mine = None, {}
+        group.check()
+        problem, mine, found = None, {}, Incompatible([], [])
+        lost = sorted(lost_ranks or ())
         try:
-            for one in state if isinstance(state, (list, tuple)) else [state]:
-                _state.check(one, self._shapes(), self._has_momentum)
-            mine = _state.own(state, group.rank, group.size)
+            states = state if isinstance(state, (list, tuple)) else [state]
+            flats = [flat for one in states for flat in _state.unpack(one)]
+            mine = state_of(flats, group.rank, group.size, lost)
+            mine, *names = _state.fitted(mine, self._shapes(), self._has_momentum, strict)
+            found = Incompatible(*names)
+            if found.missing_keys:
+                mine = _state.complete(mine, self._shapes() or {}, self._has_momentum)
         except BadState as error:
             problem = str(error)
-        except (AttributeError, KeyError, TypeError) as error:
+        except (AttributeError, KeyError, TypeError, RuntimeError) as error:
             problem = f"the state is damaged: {type(error).__name__}: {error}"
         all_well(group, problem)
-        agree(group, {"the step of the state": str(mine["step"]), "its epoch": str(mine["epoch"])})
+        told = {"the step of the state": str(mine["step"]), "its epoch": str(mine["epoch"])}
+        agree(group, {**told, "lost_ranks": str(lost), "strict": str(strict)})
         self._engine.restore(mine)
         if self._undelivered is not None:
             self._undelivered.forget()
         self._late = None
         self._step = mine["step"]
+        return found
+
+    # ---- copies ----
+
+    def __getstate__(self) -> "dict[str, Any]":
+        """For pickle and ``copy.deepcopy``: the settings, and what was not sent. Process groups, the model and the
+        scaler are left out. A copy has no group until it is used: it exchanges nothing and closes nothing."""
+        self._collect()
+        kept = self._flat_state() if self._engine.has_kept() else None
+        options = replace(self._options, process_group=None, optimizer=None, scaler=None)
+        given = {"scaled": self._scaler is not None, "epoch": self._epoch, "density": self._density}
+        return {"method": self.method, "options": options, "kept": kept, "samples": self._samples, **given}
+
+    def __deepcopy__(self, memo: "dict[int, Any]") -> "Core":
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made
+        state = self.__getstate__()
+        # Only the model's: what was not sent was copied when it was asked for.
+        state["parameters"] = copy.deepcopy(state.get("parameters"), memo)
+        made.__setstate__(state)
+        return made
+
+    def __setstate__(self, state: "dict[str, Any]") -> None:
+        raise NotImplementedError
+
+    def _become(self, state: "dict[str, Any]", names: "dict[torch.Tensor, str]") -> None:
+        """Takes over what `__getstate__` gave."""
+        Core.__init__(self, names, state["method"], state["options"])
+        self._epoch, self._density, self._samples = state["epoch"], state["density"], state["samples"]
+        self._is_copy, self._was_scaled = True, state["scaled"]
+        if state["kept"] is not None:
+            self._engine.restore(state["kept"])
+            self._step = state["kept"]["step"]
+
+    def _rejoin(self) -> None:
+        """The first use of a copy. All ranks come here together."""
+        self._is_copy = False
+        problem, kept = None, self._engine.kept()
+        if self._was_scaled:
+            problem = "it was made with a scaler, which is not copied. Make another with the scaler, and give its"
+            problem += " load_state_dict() the state_dict() of this one"
+        group = self._engine.connect()
+        if kept is not None and kept["ranks"] and (kept["rank"], kept["ranks"]) != (group.rank, group.size):
+            problem = f"it holds what rank {kept['rank']} of {kept['ranks']} had not sent, this is rank {group.rank} of"
+            problem += f" {group.size}. Every rank loads its own"
+        all_well(group, problem)
+        agree(group, {"the step of the copy": str(None if kept is None else kept["step"])})
 
     def _shapes(self) -> "Optional[dict[str, tuple[int, ...]]]":
         """The shapes of the parameters that are trained, by name; `None` as long as they are not known."""
@@ -420,3 +511,10 @@ class Core:
         known = [p for p in self._names if p.requires_grad and p.numel() and p not in self._sparse]
         trained = [p for p in known if obstacle(p) is None]
         return {self._names[p]: layer_of(self._names[p], p).shape for p in trained} or None
+
+
+class Incompatible(NamedTuple):
+    """The parameters that a state and a model do not share, as ``torch.nn.Module.load_state_dict`` has them."""
+
+    missing_keys: "list[str]"
+    unexpected_keys: "list[str]"

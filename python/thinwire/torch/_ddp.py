@@ -16,6 +16,7 @@ from thinwire.torch._bucket import Bucket, fill, layer_of, obstacle
 from thinwire.torch._core import Core
 from thinwire.torch._device import one_device
 from thinwire.torch._group import TIMEOUT
+from thinwire.torch._names import by_parameter
 from thinwire.torch._options import Options, RunAhead, Timeout, method_with_defaults
 from thinwire.torch._uncompressed import Uncompressed
 from thinwire.torch._undelivered import Undelivered
@@ -103,11 +104,27 @@ class HookState(Core):
                 f"this HookState was registered with {len(mine)} models; expected one: every DDP model needs a"
                 " HookState of its own"
             )
+        if self._is_copy:
+            self._take_names(mine)
         if mine:
             self._engine.use(mine[0].process_group)
             self._observe(mine[0])
         else:
             _watchdog.watch(self)
+
+    def _take_names(self, models: "list[DistributedDataParallel]") -> None:
+        """Gives a copy the names of its model's parameters: the hook is not shown any."""
+        if not models:
+            raise Error(
+                "a copy of a HookState was registered with a model that can't be found. Make another for the model, and"
+                " give its load_state_dict() the state_dict() of the copy"
+            )
+        self._model = weakref.ref(models[0])
+        self._names.update(_names(models[0]))
+
+    def __setstate__(self, state: "dict[str, Any]") -> None:
+        self._become(state, {})
+        self._observe(None)
 
     def on_bucket(self, bucket: dist.GradBucket) -> "torch.futures.Future[torch.Tensor]":  # type: ignore[name-defined]
         """Starts the exchange of a bucket; with the last one it waits for the means of all, or lets the GPU wait."""
@@ -122,6 +139,8 @@ class HookState(Core):
     def _on_bucket(self, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
         if not self._searched:
             self._find_model()
+        if self._is_copy:
+            self._rejoin()
         if bucket.index() <= self._highest or self._highest < 0:
             self._begin_pass()
         self._highest = bucket.index()
@@ -271,12 +290,11 @@ class HookState(Core):
 
 def _names(model: Optional[torch.nn.Module]) -> "dict[torch.Tensor, str]":
     """The names of the parameters that the hook will be shown."""
-    if model is None:
-        return {}
-    ignored: Any = ()
+    ignored: "set[str]" = set()
     if isinstance(model, DistributedDataParallel):
-        model, ignored = model.module, model.parameters_to_ignore
-    return {parameter: name for name, parameter in model.named_parameters() if name not in ignored}
+        ignored, model = model.parameters_to_ignore, model.module
+    named = {} if model is None else dict(model.named_parameters())
+    return by_parameter({name: parameter for name, parameter in named.items() if name not in ignored})
 
 
 def _sparse_parameters(module: torch.nn.Module) -> "set[torch.Tensor]":

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Optional, Union
 
 import torch
+import torch.distributed as dist
 
 from thinwire import _native
 from thinwire.errors import Error, GroupLost
@@ -17,6 +18,7 @@ from thinwire.torch._agree import agree
 from thinwire.torch._bucket import Bucket, Layer
 from thinwire.torch._device import CPU
 from thinwire.torch._group import TorchGroup
+from thinwire.torch._redistribute import sources
 from thinwire.torch._undelivered import Undelivered
 
 
@@ -106,8 +108,9 @@ class Engine:
         state = None if moves else self._pending or self._saved()
         if self._pending is not None:
             # Where no model was given, only now can it be told whether the state is this model's.
-            shapes = {layer.name: layer.shape for layers in layout for layer in layers}
-            _state.check(self._pending, shapes, self._settings.has_momentum)
+            _state.fitted(self._pending, _shapes(layout), self._settings.has_momentum)
+        # Not to be lost with the group.
+        self._pending = state
         self.layout, self.device = layout, device
         layers = [[(layer.name, layer.shape) for layer in layers] for layers in layout]
         settings = self._settings
@@ -149,37 +152,75 @@ class Engine:
         if self.group is not None:
             self.group.close()
 
-    def save(self) -> "dict[str, Any]":
-        """This rank's state."""
+    def place(self) -> "tuple[int, int]":
+        """This rank and how many there are, also before there is a group; zeros where there can't be one yet."""
+        if self.group is not None:
+            return self.group.rank, self.group.size
+        if not (dist.is_available() and dist.is_initialized()):
+            return 0, 0
+        parent = self._settings.process_group
+        return dist.get_rank(parent), dist.get_world_size(parent)
+
+    def saved(self, shapes: "dict[str, tuple[int, ...]]") -> "dict[str, Any]":
+        """This rank's state, flat, with what is kept of each of these parameters. After a group was lost it is that of
+        the last step that was completed: what the failed one has put into the residual is taken out again."""
         if self.closed:
             raise Error("the synchronizer was closed, and what it had kept is gone; save before close()")
-        state = self._pending or self._saved() or _state.empty(self._settings.method, self.group)
+        state = _state.complete(self.kept() or self._empty(), shapes, self._settings.has_momentum)
         return state if self.undelivered is None else self.undelivered.added_to(state)
 
-    def save_all(self) -> "Optional[list[dict[str, Any]]]":
-        """The states of all ranks, on rank 0."""
+    def kept(self) -> "Optional[dict[str, Any]]":
+        """The same as it is; `None` if nothing was kept yet."""
+        return self._pending or self._saved()
+
+    def has_kept(self) -> bool:
+        """Whether there is anything to save."""
+        return not self.closed and (self._pending is not None or self.native is not None)
+
+    def _empty(self) -> "dict[str, Any]":
+        return _state.empty(self._settings.method, *self.place())
+
+    def blank(self, ranks: int, shapes: "dict[str, tuple[int, ...]]") -> "dict[str, Any]":
+        """A state of zeros, with entries of those of so many ranks whose residuals go to this one."""
+        group = self.connect()
+        state = _state.pack(_state.empty(self._settings.method, 0, ranks))
+        del state[_state.key(0)]
+        # For one that gets nothing, what rank 0 had shows what there is.
+        for old in sources(group.rank, group.size, ranks, ()) or [0]:
+            flat = _state.empty(self._settings.method, old, ranks)
+            state.update(_state.pack(_state.complete(flat, shapes, self._settings.has_momentum)))
+        return state
+
+    def gather(self, state: "dict[str, Any]") -> "Optional[dict[str, Any]]":
+        """The states of all ranks in one, on rank 0; `None` on the others."""
         group = self.connect()
         group.check()
         mine = io.BytesIO()
-        torch.save(self.save(), mine)
+        torch.save(state, mine)
         everybody = group.gather_to_first(mine.getvalue())
         if everybody is None:
             return None
-        return [torch.load(io.BytesIO(state), weights_only=True) for state in everybody]
+        joined: "dict[str, Any]" = {}
+        for theirs in everybody:
+            joined.update(torch.load(io.BytesIO(theirs), map_location="cpu", weights_only=True))
+        return joined
 
     def restore(self, state: "dict[str, Any]") -> None:
-        """Goes on from a state that was checked; as soon as the buckets are known."""
+        """Goes on from a flat state that was checked; as soon as the buckets are known."""
         if self.native is None:
             self._pending = state
             return
-        layers = _by_name(self.layout)
-        state = _state.complete(state, layers, self._settings.has_momentum)
-        self.native.restore(_state.for_engine(state, layers))
+        state = _state.complete(state, _shapes(self.layout), self._settings.has_momentum)
+        self.native.restore(_state.for_engine(state, _by_name(self.layout)))
 
     def _saved(self) -> Optional["dict[str, Any]"]:
         if self.native is None:
             return None
         return _state.to_tensors(self.native.save(), _by_name(self.layout))
+
+
+def _shapes(layout: "list[list[Layer]]") -> "dict[str, tuple[int, ...]]":
+    return {layer.name: layer.shape for layers in layout for layer in layers}
 
 
 def _by_name(layout: "list[list[Layer]]") -> "dict[str, Layer]":

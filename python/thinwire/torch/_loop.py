@@ -12,6 +12,7 @@ from thinwire.errors import BadArgument, StepSkipped
 from thinwire.torch._bucket import Bucket, check_device, copy, fill, layer_of, obstacle, real, views
 from thinwire.torch._core import Core
 from thinwire.torch._device import one_device
+from thinwire.torch._names import by_parameter
 from thinwire.torch._options import Options, RunAhead, Timeout, method_with_defaults
 from thinwire.torch._uncompressed import Uncompressed
 
@@ -69,16 +70,32 @@ class Synchronizer(Core):
             if parameter.requires_grad and parameter not in names:
                 check_device(parameter, name)
                 names[parameter] = name
+        by_name = {name: parameter for parameter, name in names.items()}
+        if len(by_name) == len(names):
+            names = by_parameter(by_name)
         if not names:
             raise BadArgument("there are no parameters that require a gradient")
         one_device((name, parameter) for parameter, name in names.items())
         super().__init__(names, method_with_defaults(method, density, parameters), options)
+        self._arrange(bucket_bytes)
+        self._engine.connect()
+
+    def _arrange(self, bucket_bytes: int) -> None:
         self._bucket_bytes = bucket_bytes
         self._parts: "list[Union[_Part, _SparsePart]]" = []
-        self._engine.connect()
+
+    def __getstate__(self) -> "dict[str, Any]":
+        named = [(name, parameter) for parameter, name in self._names.items()]
+        return {**super().__getstate__(), "parameters": named, "bucket_bytes": self._bucket_bytes}
+
+    def __setstate__(self, state: "dict[str, Any]") -> None:
+        self._become(state, {parameter: name for name, parameter in state["parameters"]})
+        self._arrange(state["bucket_bytes"])
 
     def synchronize(self) -> None:
         """Makes every gradient the mean over all ranks. All ranks call it together."""
+        if self._is_copy:
+            self._rejoin()
         if not self._parts:
             # A model may have been moved since it was given.
             one_device((name, parameter) for parameter, name in self._names.items())

@@ -80,7 +80,8 @@ class Undelivered:
         """The state with the kept means added to its residual: on every rank, so their mean over ranks is the same."""
         residual = dict(state["residual"])
         for name, values in self.kept.items():
-            residual[name] = residual[name] + values.to(residual[name])
+            kept = residual.get(name)
+            residual[name] = values.to("cpu", copy=True) if kept is None else kept + values.to(kept)
         return {**state, "residual": residual}
 
 

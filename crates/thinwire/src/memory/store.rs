@@ -1,6 +1,7 @@
 //! Residual and momentum of one bucket.
 
 use super::State;
+use crate::bucket::Layer;
 use crate::kernels::{Kernels, Run, Score, Update, Vector, Walk};
 use crate::{Bucket, Error, Result};
 
@@ -55,13 +56,9 @@ impl<V: Vector> Memory<V> {
         if self.update == Update::Replace {
             return Ok(());
         }
-        for layer in bucket.layers() {
-            for (vector, into) in
-                [(&self.residual, &mut state.residual), (&self.momentum, &mut state.momentum)]
-            {
-                if layer.range().end <= vector.len() {
-                    into.insert(layer.name().to_owned(), vector.read(layer.range())?);
-                }
+        for (vector, into) in [(&self.residual, &mut state.residual), (&self.momentum, &mut state.momentum)] {
+            for layer in kept_of(bucket, vector.len()) {
+                into.insert(layer.name().to_owned(), vector.read(layer.range())?);
             }
         }
         Ok(())
@@ -94,7 +91,7 @@ impl<V: Vector> Memory<V> {
         for (kind, own, saved) in
             [("residual", &self.residual, &state.residual), ("momentum", &self.momentum, &state.momentum)]
         {
-            for layer in bucket.layers().iter().filter(|layer| layer.range().end <= own.len()) {
+            for layer in kept_of(bucket, own.len()) {
                 let found = saved.get(layer.name());
                 if found.is_none_or(|found| found.len() != layer.len()) {
                     return Err(Error::BadState {
@@ -107,12 +104,15 @@ impl<V: Vector> Memory<V> {
             }
         }
         for (own, saved) in [(&mut self.residual, &state.residual), (&mut self.momentum, &state.momentum)] {
-            for layer in bucket.layers() {
-                if layer.range().end <= own.len() {
-                    own.write(layer.range().start, &saved[layer.name()])?;
-                }
+            for layer in kept_of(bucket, own.len()) {
+                own.write(layer.range().start, &saved[layer.name()])?;
             }
         }
         Ok(())
     }
+}
+
+/// The layers that a memory of so many elements holds. Those without elements are kept by none.
+fn kept_of(bucket: &Bucket, elements: usize) -> impl Iterator<Item = &Layer> {
+    bucket.layers().iter().filter(move |layer| !layer.range().is_empty() && layer.range().end <= elements)
 }

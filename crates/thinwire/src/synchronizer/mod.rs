@@ -41,7 +41,7 @@ mod sync {
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use layout::Layout;
 pub use options::{Mean, Options};
@@ -338,6 +338,27 @@ where
     /// Everything this rank must keep for the run to go on with the same bits. Every rank saves its own.
     pub fn save(&self) -> Result<State> {
         self.check_idle()?;
+        self.shared.engine().save()
+    }
+
+    /// The same after the group was lost, also in the midst of a step: what that step has put into the memory is taken
+    /// out again (but for rounding), so that this is the state of the last step that was completed. Afterwards nothing
+    /// can be exchanged any more. An error if the thread that exchanges the buckets is in a collective for longer than
+    /// this.
+    pub fn save_after_loss(&mut self, time: Duration) -> Result<State> {
+        self.shared.queue.close();
+        let until = Instant::now() + time;
+        while self.worker.as_ref().is_some_and(|worker| !worker.is_finished()) {
+            if Instant::now() > until {
+                let reason =
+                    format!("a collective has not ended within {time:?}, so the state can't be saved");
+                return Err(Error::GroupLost { reason });
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if self.worker.take().is_some_and(|worker| worker.join().is_err()) {
+            return Err(worker_gone());
+        }
         self.shared.engine().save()
     }
 

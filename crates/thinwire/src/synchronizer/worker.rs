@@ -112,7 +112,11 @@ where
     drop(engine);
     for bucket in 0..count {
         if bucket >= ready.len() {
-            ready.push(shared.queue.take()?);
+            let Some(next) = shared.queue.take() else {
+                withdraw(shared, begun.as_ref(), ready);
+                return None;
+            };
+            ready.push(next);
         }
         // After an error the other buckets are only collected, so that they can be given back.
         if let (Some(begun), None) = (&mut begun, &failed) {
@@ -135,6 +139,18 @@ where
         let _ = engine.clear_after_error(&mut all);
     }
     Some(outcome)
+}
+
+/// Takes a step back that ends before all its buckets have come, so that the memory can still be saved.
+fn withdraw<Buffer, K>(shared: &Shared<Buffer, K>, begun: Option<&Begun>, ready: &mut [Ready<Buffer>])
+where
+    Buffer: AsRef<K::Gradient> + AsMut<K::Gradient>,
+    K: Kernels,
+{
+    let Some(begun) = begun else { return };
+    let all: Vec<Vectors<'_, K>> = ready.iter_mut().map(vectors).collect();
+    // Nobody is left to be told of an error.
+    let _ = shared.engine().withdraw(begun, &all);
 }
 
 fn vectors<Buffer, G>(ready: &mut Ready<Buffer>) -> (&mut G, Option<&G>)

@@ -309,7 +309,12 @@ impl<K: Kernels> Engine<K> {
     pub fn give_up(&mut self, begun: &Begun, error: &Error, buckets: &[Vectors<'_, K>]) {
         self.group.abandon(&error.to_string());
         // The error that has lost the group is the one to report, whatever comes of this.
-        let _ = self.cancel(&begun.situation, buckets);
+        let _ = self.withdraw(begun, buckets);
+    }
+
+    /// Takes the buckets of a step back, as far as they have come.
+    pub fn withdraw(&mut self, begun: &Begun, buckets: &[Vectors<'_, K>]) -> Result<()> {
+        self.cancel(&begun.situation, buckets)
     }
 
     /// Zeros take the place of gradients that are worth nothing, if the options say so.
