@@ -91,17 +91,17 @@ impl TcpSettings {
     pub fn from_lookup(variable: impl Fn(&str) -> Option<OsString>) -> Result<TcpSettings> {
         let mut settings = TcpSettings::default();
         let lookup = |name: &str| text(name, variable(name));
-        if let Some(size) = parsed(&lookup, "WORLD_SIZE", "a number of ranks")? {
+        if let Some(size) = parsed(lookup, "WORLD_SIZE", "a number of ranks")? {
             settings.size = size;
         }
-        if let Some(rank) = parsed(&lookup, "RANK", "a rank, from 0")? {
+        if let Some(rank) = parsed(lookup, "RANK", "a rank, from 0")? {
             settings.rank = rank;
         }
         if let Some(master) = lookup("MASTER_ADDR")? {
             settings.master = master;
         }
         settings.port = port(&lookup, settings.port)?;
-        settings.bind = parsed(&lookup, "THINWIRE_BIND", "an address such as 0.0.0.0")?;
+        settings.bind = parsed(lookup, "THINWIRE_BIND", "an address such as 0.0.0.0")?;
         if let Some(group) = lookup("THINWIRE_GROUP")? {
             settings.group = group;
         }
