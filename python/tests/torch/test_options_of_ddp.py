@@ -197,7 +197,7 @@ def _difference(rank: int, name: str, by_hand: bool, device: "str | None", dtype
 
 @pytest.mark.parametrize("by_hand", [False, True])
 def test_options_of_ddp(by_hand: bool) -> None:
-    for found in run(2, differences, list(CASES), by_hand, deadline=60):
+    for found in run(2, differences, list(CASES), by_hand, deadline=200):
         # Sums in another order, and means of 16 bits that are rounded once and not twice.
         assert all(difference <= 8 for difference in found.values()), found
 
@@ -206,5 +206,5 @@ def test_options_of_ddp(by_hand: bool) -> None:
 @pytest.mark.parametrize("device", [None, "meta"])
 def test_any_default_dtype_and_device(device: "str | None", dtype: torch.dtype) -> None:
     names = ["plain", "bf16 beside", "all dtypes", "bucket views"]
-    for found in run(2, differences, names, False, device, dtype, deadline=60):
+    for found in run(2, differences, names, False, device, dtype, deadline=200):
         assert all(difference <= 8 for difference in found.values()), found
