@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from typing import Any, Callable
 
 import pytest
@@ -169,7 +170,8 @@ def differences(
 def _difference(rank: int, name: str, by_hand: bool, device: "str | None", dtype: torch.dtype) -> float:
     """The largest difference to plain DDP, in units of what the dtype can tell apart."""
     make, options, backward = CASES[name]
-    plain, ddp = (DistributedDataParallel(make(), **options) for _ in range(2))
+    model = make()
+    plain, ddp = (DistributedDataParallel(each, **options) for each in (copy.deepcopy(model), model))
     settings = everything("topk", 1.0)
     inputs = [torch.randn(8, 6, generator=torch.Generator().manual_seed(10 * step + rank)) for step in range(STEPS)]
     with _defaults(device, dtype):
