@@ -115,7 +115,9 @@ fn exit_code(error: &anyhow::Error) -> ExitCode {
             )
         )
     });
-    if lost_another { ExitCode::from(ranks::failure::LOST_ANOTHER) } else { ExitCode::FAILURE }
+    // The threads of one process end with it: nobody looks for the first of them.
+    let is_rank = std::env::var_os("RANK").is_some();
+    if is_rank && lost_another { ExitCode::from(ranks::failure::LOST_ANOTHER) } else { ExitCode::FAILURE }
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

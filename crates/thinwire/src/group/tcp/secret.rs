@@ -11,7 +11,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use argon2::{Algorithm, Argon2, Block, Params, Version};
@@ -78,35 +78,46 @@ impl std::fmt::Debug for Secret {
 /// The secret of the environment: `THINWIRE_SECRET` itself, or the content of the file `THINWIRE_SECRET_FILE`. One
 /// line break at its end does not belong to it.
 pub(super) fn from_variables(variable: &impl Fn(&str) -> Option<OsString>) -> crate::Result<Option<Secret>> {
-    let (name, bytes) = match (variable(VARIABLE), variable(FILE_VARIABLE)) {
-        (None, None) => return Ok(None),
-        (Some(_), Some(_)) => {
-            return Err(bad(VARIABLE, "(hidden)", "only one of it and THINWIRE_SECRET_FILE"));
+    match (variable(VARIABLE), variable(FILE_VARIABLE)) {
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => Err(bad(VARIABLE, "(hidden)", "only one of it and THINWIRE_SECRET_FILE")),
+        (Some(value), None) => parse(VARIABLE, &value.into_vec()).map(Some),
+        (None, Some(path)) => {
+            let path = PathBuf::from(path);
+            let secret = parse(FILE_VARIABLE, &read(&path)?)?;
+            // Once for the ranks of a machine.
+            if variable("LOCAL_RANK").is_none_or(|rank| rank == "0") {
+                warn_if_shared(&path);
+            }
+            Ok(Some(secret))
         }
-        (Some(value), None) => (VARIABLE, value.into_vec()),
-        (None, Some(path)) => (FILE_VARIABLE, read(path.into())?),
-    };
-    let bytes = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
-    let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
-    Secret::new(bytes).map(Some).ok_or_else(|| bad(name, "", "a secret that is not empty"))
+    }
 }
 
-/// Reads the file and warns if users other than its owner may read it too.
-fn read(path: PathBuf) -> crate::Result<Vec<u8>> {
-    let failed = |error: std::io::Error| Error::Io {
+/// The secret without the line break that editors append.
+fn parse(name: &'static str, bytes: &[u8]) -> crate::Result<Secret> {
+    let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+    Secret::new(bytes).ok_or_else(|| bad(name, "", "a secret that is not empty"))
+}
+
+fn read(path: &Path) -> crate::Result<Vec<u8>> {
+    std::fs::read(path).map_err(|error| Error::Io {
         action: "read",
         path: format!("{} (THINWIRE_SECRET_FILE)", path.display()),
         reason: error.to_string(),
-    };
-    let bytes = std::fs::read(&path).map_err(failed)?;
-    let mode = std::fs::metadata(&path).map_err(failed)?.permissions().mode() & 0o777;
+    })
+}
+
+/// Warns if users other than the owner may read or change the file.
+fn warn_if_shared(path: &Path) {
+    let mode = std::fs::metadata(path).map_or(0, |file| file.permissions().mode() & 0o777);
     if mode & 0o077 != 0 {
         tracing::warn!(
             "the secret file {} can be read or changed by other users (mode {mode:03o}); run chmod 600 on it",
             path.display()
         );
     }
-    Ok(bytes)
 }
 
 #[cfg(test)]
