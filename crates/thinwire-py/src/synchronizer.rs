@@ -56,11 +56,16 @@ impl Synchronizer {
         }
     }
 
-    fn inner(&mut self) -> PyResult<&mut Engine> {
+    fn check_process(&self) -> PyResult<()> {
+        let reason = "this process was forked from the one that made it, which alone can use it";
         if self.process.is_forked() {
-            let reason = "this process was forked from the one that made it, which alone can use it".into();
-            return Err(exception(Error::GroupLost { reason }));
+            return Err(exception(Error::GroupLost { reason: reason.into() }));
         }
+        Ok(())
+    }
+
+    fn inner(&mut self) -> PyResult<&mut Engine> {
+        self.check_process()?;
         let reason = self.lost.clone().unwrap_or_else(|| "it was closed".into());
         let usable = self.inner.as_mut().filter(|_| !self.given_up);
         usable.ok_or_else(|| exception(Error::GroupLost { reason }))
@@ -230,6 +235,7 @@ impl Synchronizer {
     /// Everything this rank must keep, as a dictionary with the values of each layer as bytes. After the group was lost
     /// it is what was kept after the last step that was completed.
     fn save<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.check_process()?;
         let lost = self.lost.clone();
         let Some(inner) = &mut self.inner else {
             let reason = lost.unwrap_or_else(|| "it was closed".into());

@@ -164,11 +164,11 @@ class HookState(Core):
         if self._submitted:
             raise Error("the backward pass before this one was not finished, and its buckets are on their way")
         self._forget()
-        if self._undelivered is not None:
-            self._undelivered.settle()
         # A rank that has run out of inputs (Join) runs the hooks outside of a backward pass.
         self._has_inputs = torch._C._current_graph_task_id() != -1
         if not self._has_inputs:
+            if self._undelivered is not None:
+                self._undelivered.settle()
             return
         if self._skips:
             # DDP may skip the last bucket.
@@ -271,7 +271,7 @@ class HookState(Core):
         return self._new_name(parameter) if name is None else name
 
     def _new_name(self, parameter: torch.Tensor) -> str:
-        if self._model is None and self._step == 0:
+        if self._model is None and not self._engine.layout:
             self._names[parameter] = f"parameter {len(self._names)}"
             return self._names[parameter]
         model = None if self._model is None else self._model()

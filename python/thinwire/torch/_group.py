@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import ctypes
 import time
 import weakref
 from datetime import timedelta
+from functools import partial
 from typing import Any, Callable, Optional
 
 import torch
@@ -55,9 +55,6 @@ class TorchGroup:
         #: For the steps; and for what is said between them, so that ranks that are not at the same point wait for each
         #: other, in vain but not for ever, instead of taking each other's messages.
         self.process_group, self._between = self._meet(parent, patience)
-        #: Ends both when this is closed, or dropped with the model it was made for.
-        self._destroy = weakref.finalize(self, _destroy, self.process_group, self._between)
-        self._destroy.atexit = False
         #: Why the group can't be used any more.
         self._lost: Optional[str] = None
         #: Whether a collective was ended by Ctrl-C.
@@ -69,22 +66,27 @@ class TorchGroup:
         _alive.add(self)
 
     def _meet(self, parent: Any, patience: timedelta) -> "tuple[Any, Any]":
-        backend = _backend(parent)
-        # A part of the world need not wait for the rest of it.
-        partly = self.size < dist.get_world_size() and backend != "mpi"
         who = "the store that the ranks meet by is gone"
         try:
             self._words = Words(_meeting(self.world_ranks), self.rank, self.size)
             self._words.arrive()
             self._wait_for_all(patience)
             who = "all have come, but could not connect"
-            ranks, timeout = self.world_ranks, self.timeout
-            groups = [dist.new_group(ranks, timeout, backend, use_local_synchronization=partly) for _ in range(2)]
-            return groups[0], groups[1]
+            return self._open(parent, "step"), self._open(parent, "between")
         except RuntimeError as error:
             if isinstance(error, GroupLost):
                 raise
             raise GroupLost(f"the ranks could not meet: {who}: {_first_line(error)}") from error
+
+    def _open(self, parent: Any, purpose: str) -> Any:
+        """A process group for this alone; it ends when it is dropped. Gloo's is not registered with torch: torch names
+        groups by how many a rank has, so one that ends on some ranks before others would give later groups different
+        names there."""
+        backend = _backend(parent)
+        if backend != "gloo":
+            return dist.new_group(self.world_ranks, self.timeout, backend)
+        store = dist.PrefixStore(f"{self._words.prefix}/{purpose}", dist.distributed_c10d._get_default_store())
+        return dist.ProcessGroupGloo(store, self.rank, self.size, timeout=self.timeout)
 
     def _wait_for_all(self, timeout: timedelta) -> None:
         """Waits here and not in torch: Python can be interrupted here."""
@@ -99,7 +101,7 @@ class TorchGroup:
         if self._alone():
             return
         values = torch.frombuffer(_memory(address, length), dtype=getattr(torch, dtype))
-        self._run("an all-reduce", lambda: dist.all_reduce(values, group=self.process_group, async_op=True), values)
+        self._run("an all-reduce", lambda: self.process_group.allreduce([values]), values)
 
     def all_gather(self, address: int, length: int, into: int) -> None:
         if self._alone():
@@ -112,17 +114,15 @@ class TorchGroup:
         if self._alone():
             return
         message = torch.frombuffer(_memory(address, length), dtype=torch.uint8)
-        source = self.world_ranks[root]
-        self._run(
-            f"a broadcast from rank {root}",
-            lambda: dist.broadcast(message, source, self.process_group, async_op=True),
-            message,
-        )
+        options = dist.BroadcastOptions()
+        options.rootRank = root
+        start = partial(self.process_group.broadcast, [message], options)
+        self._run(f"a broadcast from rank {root}", start, message)
 
     def sum(self, values: torch.Tensor) -> None:
         """Puts the sum over all ranks in the place of a tensor of any dtype, dense or sparse. Between steps."""
         if not self._alone():
-            self._run("an all-reduce", lambda: dist.all_reduce(values, group=self._between, async_op=True), values)
+            self._run("an all-reduce", lambda: self._between.allreduce([values]), values)
 
     def gather(self, mine: bytes) -> "list[bytes]":
         """The messages of all ranks, which must be of the same length, above 0. Between steps."""
@@ -145,13 +145,8 @@ class TorchGroup:
         padded = torch.zeros(max(lengths), dtype=torch.uint8, device="cpu")
         padded[: len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
         parts = [torch.empty_like(padded) for _ in range(self.size)] if self.rank == 0 else None
-        first = self.world_ranks[0]
-        self._run(
-            "a gather",
-            lambda: dist.gather(padded, parts, first, self._between, async_op=True),
-            padded,
-            *(parts or []),
-        )
+        start = partial(self._between.gather, [parts] if parts else [], [padded], dist.GatherOptions())
+        self._run("a gather", start, padded, *(parts or []))
         if parts is None:
             return None
         return [part[:length].numpy().tobytes() for part, length in zip(parts, lengths)]
@@ -171,7 +166,7 @@ class TorchGroup:
         """Ends the process group."""
         if self._lost is None:
             self._lost = "the group was closed"
-            self._destroy()
+            self.process_group = self._between = None
 
     def disown(self) -> None:
         """For a forked child: never uses or destroys anything of this group."""
@@ -181,7 +176,7 @@ class TorchGroup:
     def _lose(self, reason: str) -> None:
         """The group can't be used any more. Its process groups stay: to end one waits for work that is under way."""
         self._lost = reason
-        self._destroy.detach()
+        keep_forever(self.process_group, self._between)
 
     def stop(self) -> None:
         """For the end of the process: lets a collective that is under way end with an error."""
@@ -196,10 +191,7 @@ class TorchGroup:
         return self.size == 1
 
     def _gather(self, mine: torch.Tensor, everything: torch.Tensor, group: Any) -> None:
-        def start() -> Any:
-            return dist.all_gather_into_tensor(everything, mine, group=group, async_op=True)
-
-        self._run("an all-gather", start, mine, everything)
+        self._run("an all-gather", partial(group._allgather_base, everything, mine), mine, everything)
 
     def _run(self, what: str, start: "Callable[[], Any]", *tensors: torch.Tensor) -> None:
         self.check()
@@ -256,14 +248,6 @@ def _finished(work: Any) -> bool:
         # It failed, or it ended just after the time was over: asked again, it says which.
         work.wait(PIECE)
     return True
-
-
-def _destroy(*groups: Any) -> None:
-    """Ends process groups on this rank alone."""
-    for group in groups:
-        # It is gone if somebody has ended all process groups.
-        with contextlib.suppress(ValueError):
-            dist.destroy_process_group(group)
 
 
 @in_child

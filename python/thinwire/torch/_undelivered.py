@@ -11,7 +11,7 @@ synchronises with a GPU, as DDP itself does for them in every step.
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, Optional
 
 import torch
 
@@ -30,6 +30,7 @@ class Undelivered:
         self.kept: "dict[str, torch.Tensor]" = {}
         #: The buckets of a step whose counts were not read yet, and the loss scale of their gradients.
         self._pending: "list[tuple[Bucket, Any]]" = []
+        ddp.register_forward_pre_hook(_SettleBeforeForward(self))
 
     def add_to(self, bucket: Bucket) -> None:
         """Adds what was kept to the means of a bucket."""
@@ -43,7 +44,8 @@ class Undelivered:
         self._pending.append((bucket, scale))
 
     def settle(self) -> None:
-        """Keeps the means that DDP has not copied. To be called between the end of DDP's backward pass and the next."""
+        """Keeps the means that DDP has not copied. To be called between the end of DDP's backward pass and the next
+        forward pass, and not from a hook within a backward pass: there the reducer holds the lock that this takes."""
         pending, self._pending = self._pending, []
         ddp = self._ddp()
         # With a static graph DDP does not count, and unused parameters are the same in every step: nothing is sent.
@@ -83,6 +85,22 @@ class Undelivered:
             kept = residual.get(name)
             residual[name] = values.to("cpu", copy=True) if kept is None else kept + values.to(kept)
         return {**state, "residual": residual}
+
+
+class _SettleBeforeForward:
+    """For the passes of a rank that has run out of inputs (Join): they have no end at which to settle. A copy of the
+    model does nothing here: its hook's state makes another."""
+
+    def __init__(self, undelivered: Optional[Undelivered] = None) -> None:
+        self._undelivered = None if undelivered is None else weakref.ref(undelivered)
+
+    def __call__(self, *_: Any) -> None:
+        undelivered = None if self._undelivered is None else self._undelivered()
+        if undelivered is not None:
+            undelivered.settle()
+
+    def __reduce__(self) -> "tuple[type, tuple[()]]":
+        return _SettleBeforeForward, ()
 
 
 def _layers(bucket: Bucket) -> "list[tuple[Layer, torch.Tensor]]":

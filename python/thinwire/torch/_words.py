@@ -26,29 +26,30 @@ class Words:
             self._store = store.clone()
         except (RuntimeError, AttributeError):  # A store that can not be cloned.
             self._store = store
-        self._prefix = f"thinwire/{meeting}"
+        #: Of all keys of this meeting.
+        self.prefix = f"thinwire/{meeting}"
         self._rank = rank
         self._others = [other for other in range(size) if other != rank]
 
     def arrive(self) -> None:
         """Says that this rank has come to make the group."""
-        self._store.set(f"{self._prefix}/here/{self._rank}", "")
+        self._store.set(f"{self.prefix}/here/{self._rank}", "")
 
     def absent(self) -> "list[int]":
         """The ranks that have not come."""
-        return [rank for rank in self._others if not self._store.check([f"{self._prefix}/here/{rank}"])]
+        return [rank for rank in self._others if not self._store.check([f"{self.prefix}/here/{rank}"])]
 
     def say(self, reason: str, began: bool) -> None:
         """Says why this rank has given up; `began`: it was not another rank's doing."""
         try:
-            self._store.set(f"{self._prefix}/{self._rank}", ("!" if began else "?") + reason[:2000])
-            self._store.set(f"{self._prefix}/anybody", "")
+            self._store.set(f"{self.prefix}/{self._rank}", ("!" if began else "?") + reason[:2000])
+            self._store.set(f"{self.prefix}/anybody", "")
         except Exception:  # The store is gone with the rank that kept it: there is nobody to tell.
             pass
 
     def anybody(self) -> bool:
         """Whether some rank has given up."""
-        return bool(self._store.check([f"{self._prefix}/anybody"]))
+        return bool(self._store.check([f"{self.prefix}/anybody"]))
 
     def explain(self, here: str) -> str:
         """What happened, from what was seen here and what the others say. Names the rank that began it."""
@@ -71,7 +72,7 @@ class Words:
     def _heard(self) -> "dict[int, str]":
         words = {}
         for rank in self._others:
-            key = f"{self._prefix}/{rank}"
+            key = f"{self.prefix}/{rank}"
             if self._store.check([key]):
                 words[rank] = self._store.get(key).decode(errors="replace")
         return words
