@@ -85,7 +85,8 @@ class TorchGroup:
         backend = _backend(parent)
         if backend != "gloo":
             return dist.new_group(self.world_ranks, self.timeout, backend)
-        store = dist.PrefixStore(f"{self._words.prefix}/{purpose}", dist.distributed_c10d._get_default_store())
+        c10d: Any = dist.distributed_c10d
+        store = c10d.PrefixStore(f"{self._words.prefix}/{purpose}", c10d._get_default_store())
         return dist.ProcessGroupGloo(store, self.rank, self.size, timeout=self.timeout)
 
     def _wait_for_all(self, timeout: timedelta) -> None:
