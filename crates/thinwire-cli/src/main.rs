@@ -115,7 +115,7 @@ fn exit_code(error: &anyhow::Error) -> ExitCode {
             )
         )
     });
-    // The threads of one process end with it: nobody looks for the first of them.
+    // The code is for a launcher. Ranks that are threads of one process have none.
     let is_rank = std::env::var_os("RANK").is_some();
     if is_rank && lost_another { ExitCode::from(ranks::failure::LOST_ANOTHER) } else { ExitCode::FAILURE }
 }

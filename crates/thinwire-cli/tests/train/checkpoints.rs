@@ -103,7 +103,7 @@ fn a_damaged_line_costs_that_line_alone() {
         output.status.success() && errors.contains("2 lines can't be read, the first of them line 7"),
         "{errors}"
     );
-    // Without its first line nobody knows what run it was: it is kept beside.
+    // The first line describes the run. A file without it is kept under another name.
     folder.write("r/metrics.jsonl", &damaged[30..]);
     folder.write("c/latest", "step-000012\n");
     let output = folder.run(&format!("train {words} --resume c"));

@@ -84,7 +84,7 @@ impl Outcome {
         let Outcome { what, succeeded, printed, errors } = self;
         let say = format!("{what}, success {succeeded}:\n{errors}");
         assert!(!errors.contains("panicked"), "{say}");
-        // Whatever went wrong is told, with its reason.
+        // Every failure is reported with its reason.
         let is_error = |line: &&str| line.starts_with("error: ");
         assert_eq!(errors.lines().any(|line| is_error(&line)), !succeeded, "{say}");
         assert!(*succeeded || errors.contains(NO_ROOM), "{say}");

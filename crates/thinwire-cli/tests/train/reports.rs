@@ -55,7 +55,7 @@ fn what_is_missing_or_damaged_is_named() {
         "{errors}"
     );
     assert!(folder.path("r/report.html").exists());
-    // Without the first line nobody can tell what run it was.
+    // The first line describes the run; without it the file is an error.
     folder.write("r/metrics.jsonl", &text[10..]);
     assert!(folder.error("report r").contains("no run has begun; line 1 can't be read: "));
 
