@@ -155,6 +155,7 @@ def taken(rank: int, kind: str) -> str:
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [("mixed precision", "made with mixed_precision"), ("optimizer in backward", "only be called once")],
+    ids=["mixed_precision", "optimizer_in_backward"],
 )
 def test_features_of_ddp_that_take_the_place_of_the_hook(kind: str, expected: str) -> None:
     for said in run(2, taken, kind):
