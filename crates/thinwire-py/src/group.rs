@@ -103,6 +103,11 @@ impl Even for Torch {
         in_python(|py| self.call(py, "all_gather", arguments))
     }
 
+    fn all_to_all(&mut self, mine: &[u8], all: &mut [u8]) -> Result<()> {
+        let arguments = (mine.as_ptr() as usize, mine.len(), all.as_mut_ptr() as usize);
+        in_python(|py| self.call(py, "all_to_all", arguments))
+    }
+
     fn broadcast(&mut self, root: usize, message: &mut [u8]) -> Result<()> {
         let arguments = (root, message.as_mut_ptr() as usize, message.len());
         in_python(|py| self.call(py, "broadcast", arguments))

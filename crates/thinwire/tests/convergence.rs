@@ -103,6 +103,10 @@ fn every_method_learns_what_dense_learns() {
     assert!(dense < 0.5 * start, "dense learns: {dense} from about {start}");
     let specs = [
         ("dense:values=bf16", 1.01),
+        ("quantized:bits=8", 1.01),
+        ("quantized", 1.02),
+        ("quantized:bits=3,rounding=stochastic", 1.05),
+        ("quantized:bits=2", 1.10),
         ("topk:density=0.05", 1.05),
         ("topk:density=0.05,values=f16,scope=layer", 1.05),
         ("gaussian-k:density=0.05", 1.05),

@@ -30,6 +30,15 @@ impl Even for Threads {
         Ok(())
     }
 
+    fn all_to_all(&mut self, mine: &[u8], all: &mut [u8]) -> Result<()> {
+        let mut gathered = Gathered::default();
+        self.0.all_gather(mine, usize::MAX, Algorithm::Ring, &mut gathered)?;
+        let (rank, part) = (self.rank(), mine.len() / self.size());
+        let parts: Vec<&[u8]> = gathered.iter().map(|message| &message[rank * part..][..part]).collect();
+        all.copy_from_slice(&parts.concat());
+        Ok(())
+    }
+
     fn broadcast(&mut self, root: usize, message: &mut [u8]) -> Result<()> {
         let mut bytes = message.to_vec();
         self.0.broadcast(root, &mut bytes, usize::MAX, Algorithm::Tree)?;
@@ -122,5 +131,29 @@ fn every_method_keeps_the_invariants() {
             });
         }
         run(size, |group| check_weighted_mean(&SharedGroup::new(group)));
+    }
+}
+
+/// A quantised sum is made by the owner of a shard in the order of the ranks, whatever carries the bytes.
+#[test]
+fn a_quantised_step_has_the_same_bits_as_over_streams() {
+    let layout = support::layout(70_000);
+    let steps = |group: SharedGroup| {
+        let rank = group.rank() as u64;
+        let mut synchronizer =
+            thinwire::Synchronizer::new(group, "quantized:bits=3", layout.clone()).unwrap();
+        let mut all = Vec::new();
+        for step in 0..3 {
+            let of = |bucket: &thinwire::Bucket| support::noise(bucket.len(), 10 * step + rank);
+            let mut means: Vec<Vec<f32>> = layout.buckets().iter().map(of).collect();
+            synchronizer.step(&mut means, thinwire::synchronizer::NO_WEIGHTS).unwrap();
+            all.push(means);
+        }
+        (all, synchronizer.save().unwrap().residual)
+    };
+    for size in [2, 3, 5] {
+        let streams = Local::run(size, |group| steps(SharedGroup::new(group)));
+        let slots = run(size, |group| steps(SharedGroup::new(group)));
+        assert!(streams == slots, "{size} ranks");
     }
 }

@@ -111,6 +111,15 @@ class TorchGroup:
         mine = torch.frombuffer(_memory(address, length), dtype=torch.uint8)
         self._gather(mine, torch.frombuffer(_memory(into, length * self.size), dtype=torch.uint8), self.process_group)
 
+    def all_to_all(self, address: int, length: int, into: int) -> None:
+        if self._alone():
+            ctypes.memmove(into, address, length)
+            return
+        mine = torch.frombuffer(_memory(address, length), dtype=torch.uint8)
+        everything = torch.frombuffer(_memory(into, length), dtype=torch.uint8)
+        start = partial(self.process_group.alltoall_base, everything, mine, [], [])
+        self._run("an all-to-all", start, mine, everything)
+
     def broadcast(self, root: int, address: int, length: int) -> None:
         if self._alone():
             return

@@ -41,11 +41,13 @@
 mod bits;
 pub mod frame;
 pub mod index;
+pub mod quantize;
 pub mod value;
 mod varint;
 
 pub use frame::{EncodedSection, Frame, FrameWriter, Header, Section, SectionInput, SectionSize, Sections};
 pub use index::{IndexChoice, IndexForm};
+pub use quantize::{QuantizeSums, Quantizer};
 pub use value::{RangeFloat, Rounding, ValueForm};
 
 /// The most memory, in bytes taken per byte of input, that [`Section::decode`] reserves in its two outputs

@@ -30,7 +30,7 @@ impl<K: Kernels> Lane<K> {
     /// everything and keeps nothing, one more step of the method before sends what was kept, with all the rest.
     pub fn assign(&mut self, kernels: &mut K, recipe: Recipe, algorithms: Algorithms) -> Result<()> {
         self.assigned.algorithms = Some(algorithms);
-        if recipe.selector.is_none() && self.assigned.keeps {
+        if !recipe.remembers() && self.assigned.keeps {
             self.assigned.after_flush = Some(recipe);
             return Ok(());
         }
@@ -50,7 +50,7 @@ impl<K: Kernels> Lane<K> {
 
     /// A step of this bucket is over, and counts.
     pub(super) fn end_flush(&mut self, kernels: &mut K) -> Result<()> {
-        self.assigned.keeps |= self.compressor.recipe().selector.is_some();
+        self.assigned.keeps |= self.compressor.recipe().remembers();
         match self.assigned.after_flush.take() {
             None => Ok(()),
             Some(recipe) => {

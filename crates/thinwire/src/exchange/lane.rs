@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::assigned::Assigned;
+use super::quantized::Quantized;
 use super::sums::Halves;
 use crate::group::{Algorithm, Gathered, Group, Mark};
 use crate::kernels::Kernels;
@@ -64,7 +65,7 @@ pub(crate) struct Lane<K: Kernels> {
     /// The first of the ranks that named the coordinates.
     pub(super) leader: Option<usize>,
     pub(super) way: Way,
-    times: LaneTimes,
+    pub(super) times: LaneTimes,
     /// What a controller wants of this bucket; nothing where the method is fixed.
     pub(super) assigned: Assigned,
     /// Words that ride with this bucket to all ranks, and everybody's, rank by rank.
@@ -76,6 +77,7 @@ pub(crate) struct Lane<K: Kernels> {
     pub(super) proposals: Vec<Vec<u8>>,
     pub(super) halves: Halves,
     pub(super) means: Vec<f32>,
+    pub(super) quantized: Quantized,
 }
 
 /// Where the time of a bucket went, until it had travelled.
@@ -99,6 +101,8 @@ pub(super) enum Way {
     Gathered,
     /// The means of the agreed values are here.
     Agreed,
+    /// The quantised sums of all shards are here.
+    Quantized,
 }
 
 impl<K: Kernels> Lane<K> {
@@ -122,6 +126,7 @@ impl<K: Kernels> Lane<K> {
             proposals: Vec::new(),
             halves: Halves::default(),
             means: Vec::new(),
+            quantized: Quantized::default(),
         })
     }
 
@@ -182,6 +187,7 @@ impl<K: Kernels> Lane<K> {
             + proposals
             + self.halves.bytes()
             + 4 * self.means.capacity()
+            + self.quantized.bytes()
     }
 
     /// A new step begins: nothing of the one before counts any longer, also in buckets that will not travel.
@@ -223,12 +229,17 @@ impl<K: Kernels> Lane<K> {
         if exchange == Exchange::Dense {
             return self.travel_dense(route, situation, gradient);
         }
+        let ranks = route.group.size();
+        // By itself a rank has nobody to send to, so nothing is rounded.
+        if let (Exchange::Quantized(quantizer), 2..) = (exchange, ranks) {
+            return self.travel_quantized(route, situation, quantizer, gradient);
+        }
         let input = InputOn {
             gradient,
             weights,
             progress,
             plan,
-            workers: route.group.size(),
+            workers: ranks,
             norm: situation.norm,
             scale: situation.share,
         };
@@ -236,7 +247,9 @@ impl<K: Kernels> Lane<K> {
             // Where everything is sent, there are no coordinates to gather or to agree on.
             _ if self.compressor.is_dense(progress) => self.travel_agreed(route, &input, None),
             Exchange::Agreed(leaders) => self.travel_agreed(route, &input, Some(leaders)),
-            Exchange::Gathered | Exchange::Dense | Exchange::Automatic => self.travel_gathered(route, &input),
+            Exchange::Gathered | Exchange::Dense | Exchange::Quantized(_) | Exchange::Automatic => {
+                self.travel_gathered(route, &input)
+            }
         }
     }
 
@@ -252,14 +265,18 @@ impl<K: Kernels> Lane<K> {
             Way::Nothing | Way::Dense => {}
             Way::Gathered => self.settle_gathered(kernels, situation, 1.0 / size as f32, gradient)?,
             Way::Agreed => self.settle_agreed(kernels, gradient)?,
+            Way::Quantized => self.settle_quantized(kernels, size, gradient)?,
         }
         self.end_flush(kernels)
     }
 
     /// Takes a step back that did not happen. What stands in `gradient` of a dense exchange is not restored.
     pub fn cancel(&mut self, kernels: &mut K, situation: &Situation, gradient: &K::Gradient) -> Result<()> {
-        let began = matches!(self.way, Way::Gathered | Way::Agreed);
-        self.way = Way::Nothing;
+        let way = std::mem::replace(&mut self.way, Way::Nothing);
+        let began = matches!(way, Way::Gathered | Way::Agreed);
+        if way == Way::Quantized {
+            return self.cancel_quantized(kernels, gradient);
+        }
         if began && K::elements(gradient) == self.compressor.bucket().len() {
             let input =
                 InputOn { progress: situation.progress, scale: situation.share, ..InputOn::new(gradient) };

@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | dense | all | all-reduce of the gradient | `dense`, and every method while it warms up densely |
 //! | gathered | each rank its own | ragged all-gather of frames, summed by everybody in the order of the ranks | `topk`, `gaussian-k`, `redsync`, `fft`, `dgc`, `mstopk` |
+//! | quantized | all | every value in a few bits to the owner of its shard, and the sum from there to all | `quantized` |
 //! | agreed | those of the [`Leaders`] | their coordinates are broadcast, the values there all-reduced | `ar-topk`, `iwp`, `random-k` |
 //!
 //! A step has two halves. In the first a bucket *travels*: its gradient enters the memory, something is
@@ -18,6 +19,7 @@ mod gathered;
 mod lane;
 mod leaders;
 mod notes;
+mod quantized;
 mod sums;
 mod verdict;
 

@@ -15,6 +15,8 @@ pub(super) enum Operation {
     /// Broadcast from this rank along the tree.
     TreeCast(u32),
     Barrier,
+    /// Compressed contributions to the owners of shards, and their sums to all.
+    CompressedSum,
     /// The end of the group, where it is ended together.
     #[cfg(feature = "mpi")]
     Leave,
@@ -61,6 +63,7 @@ impl Operation {
             Operation::RingCast(root) => (4, root),
             Operation::TreeCast(root) => (5, root),
             Operation::Barrier => (6, 0),
+            Operation::CompressedSum => (9, 0),
             #[cfg(feature = "mpi")]
             Operation::Leave => (7, 0),
         }
@@ -83,6 +86,7 @@ fn describe((code, detail): (u8, u32)) -> String {
         5 => format!("tree broadcast from rank {detail}"),
         6 => "barrier".into(),
         7 => "end of the group".into(),
+        9 => "compressed all-reduce".into(),
         other => format!("operation {other}"),
     }
 }

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use super::collective::binomial;
 use super::envelope::{ENVELOPE_BYTES, Envelope, Operation};
+use super::compressed::{CompressedSum, ShardMessages, check_total, longest, total_len};
 use super::{Algorithm, Gathered, Group, Mark, Sum, Traffic};
 use crate::{Error, Result};
 
@@ -26,6 +27,10 @@ pub trait Even: Send {
 
     /// Writes `mine` of every rank, in the order of the ranks, into `all`, which is as long as all together.
     fn all_gather(&mut self, mine: &[u8], all: &mut [u8]) -> Result<()>;
+
+    /// Cuts `mine` into as many equal parts as there are ranks and sends each rank its part; what all have sent to this
+    /// one is written into `all`, in the order of the ranks.
+    fn all_to_all(&mut self, mine: &[u8], all: &mut [u8]) -> Result<()>;
 
     /// Writes the message of `root` into everybody's.
     fn broadcast(&mut self, root: usize, message: &mut [u8]) -> Result<()>;
@@ -47,6 +52,7 @@ pub trait Even: Send {
 ///     fn size(&self) -> usize { 1 }
 ///     fn all_reduce(&mut self, _: Sum<'_>) -> Result<()> { Ok(()) }
 ///     fn all_gather(&mut self, mine: &[u8], all: &mut [u8]) -> Result<()> { Ok(all.copy_from_slice(mine)) }
+///     fn all_to_all(&mut self, mine: &[u8], all: &mut [u8]) -> Result<()> { Ok(all.copy_from_slice(mine)) }
 ///     fn broadcast(&mut self, _: usize, _: &mut [u8]) -> Result<()> { Ok(()) }
 ///     fn abandon(&mut self, _: &str) {}
 /// }
@@ -198,6 +204,47 @@ impl<Engine: Even> EvenGroup<Engine> {
         Ok(())
     }
 
+    /// Everybody's contribution to this rank's shard, then everybody's sum, each in slots as long as the longest.
+    fn sum_compressed(
+        &mut self,
+        envelope: Envelope,
+        sum: &mut dyn CompressedSum,
+        messages: &mut ShardMessages,
+    ) -> Result<()> {
+        let (rank, size) = (self.engine.rank(), self.engine.size());
+        let (contribution, whole_sum) = longest(sum, size);
+        while sum.advance(messages) {}
+        self.outgoing.clear();
+        for owner in 0..size {
+            let end = self.outgoing.len() + ENVELOPE_BYTES + contribution;
+            self.outgoing.extend_from_slice(&envelope.to_bytes());
+            self.outgoing.extend_from_slice(messages.contributed(owner));
+            self.outgoing.resize(end, 0);
+        }
+        self.incoming.resize(self.outgoing.len(), 0);
+        self.engine.all_to_all(&self.outgoing, &mut self.incoming)?;
+        let moved = (size - 1) * (ENVELOPE_BYTES + contribution);
+        self.count(moved, moved);
+        for (from, place) in self.incoming.chunks_exact(ENVELOPE_BYTES + contribution).enumerate() {
+            let head = place.first_chunk().expect("a slot begins with an envelope");
+            check_total(envelope.check(head, from)?, envelope.length, from, envelope.mark.step)?;
+            if from != rank {
+                messages.receive(from, &place[ENVELOPE_BYTES..][..sum.contribution_len(rank)]);
+            }
+        }
+        while sum.advance(messages) {}
+        self.pack(envelope, messages.sum(rank), whole_sum);
+        self.gather_round()?;
+        for (owner, place) in self.incoming.chunks_exact(ENVELOPE_BYTES + whole_sum).enumerate() {
+            let head = place.first_chunk().expect("a slot begins with an envelope");
+            check_total(envelope.check(head, owner)?, envelope.length, owner, envelope.mark.step)?;
+            if owner != rank {
+                messages.receive_sum(owner, &place[ENVELOPE_BYTES..][..sum.sum_len(owner)]);
+            }
+        }
+        Ok(())
+    }
+
     fn count(&mut self, sent: usize, received: usize) {
         self.traffic.sent += sent as u64;
         self.traffic.received += received as u64;
@@ -272,6 +319,19 @@ impl<Engine: Even> Group for EvenGroup<Engine> {
         let alone = self.size() == 1;
         self.collective(operation, message.len(), |group, envelope| {
             if alone { Ok(()) } else { group.cast(envelope, root, message, limit) }
+        })
+    }
+
+    fn compressed_sum(&mut self, sum: &mut dyn CompressedSum, messages: &mut ShardMessages) -> Result<()> {
+        let (rank, size) = (self.rank(), self.size());
+        messages.begin(sum, rank, size);
+        let total = total_len(sum, size) as usize;
+        self.collective(Operation::CompressedSum, total, |group, envelope| {
+            if size == 1 {
+                while sum.advance(messages) {}
+                return Ok(());
+            }
+            group.sum_compressed(envelope, sum, messages)
         })
     }
 

@@ -1,6 +1,6 @@
 //! The second seam: the ranks, and how bytes travel between them.
 //!
-//! A [`Group`] is this process's end of a set of ranks that work together. It knows four collectives, and every
+//! A [`Group`] is this process's end of a set of ranks that work together. It knows five collectives, and every
 //! rank calls the same ones in the same order. The exchange protocols are written once over this trait; what is
 //! behind it varies:
 //!
@@ -34,6 +34,7 @@
 //! ```
 
 mod collective;
+mod compressed;
 mod envelope;
 mod even;
 mod local;
@@ -46,6 +47,7 @@ mod shared;
 mod tcp;
 mod wire;
 
+pub use compressed::{CompressedSum, ShardMessages};
 pub use even::{Even, EvenGroup};
 pub use local::Local;
 pub use mesh::Mesh;
@@ -95,6 +97,9 @@ pub trait Group: Send {
     /// Hands everybody the message of `root`. Only the root's `message` is read; it becomes everybody's. One
     /// longer than `limit` bytes is refused before memory is taken for it.
     fn broadcast(&mut self, root: usize, message: &mut Vec<u8>, limit: usize, how: Algorithm) -> Result<()>;
+
+    /// Sums a vector that travels compressed: see [`CompressedSum`]. Afterwards the sums of all shards are in `messages`.
+    fn compressed_sum(&mut self, sum: &mut dyn CompressedSum, messages: &mut ShardMessages) -> Result<()>;
 
     /// Returns when every rank has called it.
     fn barrier(&mut self) -> Result<()>;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Algorithm, Gathered, Group, Mark, Sum, Traffic};
+use super::{Algorithm, CompressedSum, Gathered, Group, Mark, ShardMessages, Sum, Traffic};
 use crate::Result;
 
 /// A group that several parts of a program hold: a [`Synchronizer`](crate::Synchronizer), say, and the code that
@@ -71,6 +71,10 @@ impl Group for SharedGroup {
 
     fn broadcast(&mut self, root: usize, message: &mut Vec<u8>, limit: usize, how: Algorithm) -> Result<()> {
         self.lock().broadcast(root, message, limit, how)
+    }
+
+    fn compressed_sum(&mut self, sum: &mut dyn CompressedSum, messages: &mut ShardMessages) -> Result<()> {
+        self.lock().compressed_sum(sum, messages)
     }
 
     fn barrier(&mut self) -> Result<()> {

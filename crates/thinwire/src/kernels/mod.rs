@@ -327,6 +327,17 @@ pub trait Kernels: Debug + Send + 'static {
     /// Puts what was staged last back in the place of the gradient.
     fn unstage(&mut self, gradient: &mut Self::Gradient) -> Result<()>;
 
+    /// A gradient to look at, and a vector to work on, both in host memory; [`unstage_vector`](Kernels::unstage_vector)
+    /// puts the vector back.
+    fn stage_with<'a>(
+        &'a mut self,
+        gradient: &'a Self::Gradient,
+        vector: &'a mut Self::Vector,
+    ) -> Result<(&'a [f32], &'a mut [f32])>;
+
+    /// Puts what was staged last back in the place of the vector.
+    fn unstage_vector(&mut self, vector: &mut Self::Vector) -> Result<()>;
+
     /// Hands the bytes of a gradient, or of weights, to `reader`, in order and in pieces of any length.
     fn read(&mut self, gradient: &Self::Gradient, reader: &mut dyn FnMut(&[u8])) -> Result<()>;
 

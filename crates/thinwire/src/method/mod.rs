@@ -21,6 +21,7 @@ mod gaussian_k;
 mod iwp;
 mod mstopk;
 mod parameters;
+mod quantized;
 mod random_k;
 mod redsync;
 mod topk;
@@ -47,6 +48,7 @@ pub struct Method {
 /// All methods.
 pub const METHODS: &[Method] = &[
     dense::METHOD,
+    quantized::METHOD,
     topk::METHOD,
     gaussian_k::METHOD,
     redsync::METHOD,
@@ -115,7 +117,7 @@ mod tests {
     #[test]
     fn errors_say_what_would_be_right() {
         let message = |spec: &str| parse(spec).unwrap_err().to_string();
-        assert!(message("nope").contains("dense, topk, gaussian-k"));
+        assert!(message("nope").contains("dense, quantized, topk"));
         assert!(message("topk:densty=0.1").contains("density"));
         assert!(message("topk:density=2").contains("up to 1"));
         assert!(message("topk:scope=model").contains("bucket, layer"));

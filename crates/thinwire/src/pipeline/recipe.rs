@@ -2,7 +2,7 @@
 
 use crate::adapt::Limits;
 use crate::bucket::LayerRules;
-use crate::codec::{IndexChoice, RangeFloat, Rounding, ValueForm};
+use crate::codec::{IndexChoice, Quantizer, RangeFloat, Rounding, ValueForm};
 use crate::exchange::Leaders;
 use crate::kernels::Update;
 use crate::memory::Warmup;
@@ -109,10 +109,10 @@ impl ValuePlan {
         }
     }
 
-    /// The form of layers that are sent dense: whole floats, of the width asked for.
+    /// The form of layers that are sent dense: of the width asked for.
     pub fn dense_form(&self) -> ValueForm {
         match self {
-            ValuePlan::Fixed(form @ (ValueForm::F16 | ValueForm::Bf16)) => *form,
+            ValuePlan::Fixed(form @ (ValueForm::F16 | ValueForm::Bf16 | ValueForm::Quantized(_))) => *form,
             _ => ValueForm::F32,
         }
     }
@@ -124,12 +124,14 @@ impl ValuePlan {
 }
 
 /// How ranks combine what they have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Exchange {
     /// All-reduce of everything.
     Dense,
     /// Every rank sends its own coordinates to all.
     Gathered,
+    /// Everything, in a few bits: to the owner of its shard, and the sum from there to all.
+    Quantized(Quantizer),
     /// Leaders name the coordinates, and all ranks reduce there.
     Agreed(Leaders),
     /// A controller chooses one of the others for each bucket, and changes it as network and gradients change.
@@ -141,6 +143,7 @@ impl std::fmt::Display for Exchange {
         f.pad(match self {
             Exchange::Dense => "dense",
             Exchange::Gathered => "gathered",
+            Exchange::Quantized(_) => "quantized",
             Exchange::Agreed(_) => "agreed",
             Exchange::Automatic => "automatic",
         })
@@ -156,6 +159,11 @@ impl Recipe {
             (true, Momentum::HeavyBall(coefficient)) => Update::HeavyBall(coefficient),
             (true, Momentum::Nesterov(coefficient)) => Update::Nesterov(coefficient),
         }
+    }
+
+    /// Whether something is kept from step to step.
+    pub fn remembers(&self) -> bool {
+        self.selector.is_some() || matches!(self.exchange, Exchange::Quantized(_))
     }
 
     /// Whether the selector ranks by weights too, so that every step must bring them.

@@ -41,6 +41,8 @@ fn bucket() -> Bucket {
 const SPECS: &[&str] = &[
     "dense",
     "dense:values=bf16",
+    "quantized",
+    "quantized:bits=8,rounding=nearest",
     "topk",
     "topk:density=1",
     "topk:scope=layer,dense_one_dimensional=true,values=f16",

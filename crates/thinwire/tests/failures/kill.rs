@@ -23,6 +23,7 @@ pub fn methods() -> Vec<(String, usize)> {
     let seed = (0..1000).find(leads).expect("some seed");
     vec![
         ("dense".into(), 3),
+        ("quantized".into(), 2),
         ("topk:density=0.05".into(), 2),
         ("ar-topk:density=0.05,leader=star".into(), 3),
         ("ar-topk:density=0.05,leader=var".into(), 4),

@@ -26,7 +26,7 @@ fn lies(method: &str, liar: usize, call: usize, lie: Lie, words: &'static str) -
 
 pub fn scenarios() -> Vec<Scenario> {
     let methods: Vec<String> = methods().into_iter().map(|(method, _)| method).collect();
-    let [_, gathered, star, var, iwp] = &methods[..] else { return vec![] };
+    let [_, _, gathered, star, var, iwp] = &methods[..] else { return vec![] };
     let mut all = Vec::new();
     let lie_of_frames = [Lie::Noise, Lie::Half, Lie::ManyCoordinates, Lie::ManySections];
     for lie in lie_of_frames {

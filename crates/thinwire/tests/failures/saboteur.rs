@@ -6,7 +6,9 @@ use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
 use thinwire::Result;
 use thinwire::codec::{Frame, FrameWriter, IndexChoice, SectionInput, ValueForm};
-use thinwire::group::{Algorithm, Gathered, Group, Mark, Sum, Tcp, Traffic};
+use thinwire::group::{
+    Algorithm, CompressedSum, Gathered, Group, Mark, ShardMessages, Sum, Tcp, Traffic,
+};
 
 /// What it does, and where.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -164,6 +166,10 @@ impl Group for Saboteur {
             }
             group.broadcast(root, message, limit, how)
         })
+    }
+
+    fn compressed_sum(&mut self, sum: &mut dyn CompressedSum, messages: &mut ShardMessages) -> Result<()> {
+        self.around(|group, _| group.compressed_sum(sum, messages))
     }
 
     fn barrier(&mut self) -> Result<()> {

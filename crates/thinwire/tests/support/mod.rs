@@ -26,6 +26,10 @@ pub enum Kind {
 pub const METHODS: &[(&str, Kind)] = &[
     ("dense", Kind::Lossy),
     ("dense:values=bf16", Kind::Lossy),
+    ("quantized", Kind::Rounded),
+    ("quantized:bits=2,rounding=stochastic,seed=3", Kind::Rounded),
+    ("quantized:bits=3", Kind::Rounded),
+    ("quantized:bits=8,rounding=stochastic", Kind::Rounded),
     ("topk:density=0.05", Kind::Exact),
     ("topk:density=0.05,scope=layer,values=f16", Kind::Rounded),
     ("topk:density=0.05,exchange=agreed,leader=var", Kind::Exact),
@@ -218,7 +222,7 @@ pub fn check_full_density(group: &SharedGroup, elements: usize) {
 /// Ranks with more samples count for more; one without any only listens.
 pub fn check_weighted_mean(group: &SharedGroup) {
     let (rank, size) = (group.rank(), group.size());
-    for method in ["dense", "topk:density=1", "ar-topk:density=1"] {
+    for method in ["dense", "topk:density=1", "ar-topk:density=1", "quantized"] {
         let options = Options { mean: Mean::OfSamples, ..Options::default() };
         let layout = Bucket::single("w", 100).unwrap();
         let mut synchronizer = Synchronizer::with_options(group.clone(), method, layout, options).unwrap();

@@ -41,6 +41,7 @@ impl Default for Workshop {
             ("dense", 0.28, 0.0, 0.0),
             ("dense:values=bf16", 3.6, 0.0, 0.0),
             ("dense:values=f16", 4.8, 0.0, 0.0),
+            ("quantized", 0.7, 0.0, 0.0),
             ("topk", 0.45, 13.3, 4.7),
             ("ar-topk", 0.49, 23.0, 2.0),
             ("gaussian-k", 0.49, 13.7, 4.6),
@@ -69,7 +70,8 @@ impl Workshop {
     /// | a value that arrives with its coordinate | as on the CPU: the host reads it |
     /// | one that arrives otherwise | a byte as fast as `fft`'s frames come back from the host (4.3 GB/s), and adding it there |
     ///
-    /// Not measured, and counted as their nearest kin: `mstopk` and `random-k` as `gaussian-k`, 16-bit `dense` as twelve bytes an element at the rate of a copy. `dense` itself is free: it is
+    /// Not measured, and counted as their nearest kin: `mstopk` and `random-k` as `gaussian-k`, 16-bit `dense` as twelve bytes an element at the rate of a copy, and `quantized`, which the host
+    /// does, as on the CPU and two copies of gradient and residual. `dense` itself is free: it is
     /// summed where it lies, as NCCL does.
     ///
     /// ```
@@ -85,6 +87,7 @@ impl Workshop {
             ("dense", 0.0, 0.0, 0.0),
             ("dense:values=bf16", 0.0029, 0.0, 0.0),
             ("dense:values=f16", 0.0029, 0.0, 0.0),
+            ("quantized", 1.5, 0.0, 0.0),
             ("topk", 0.0048, 5.4, 4.7),
             ("ar-topk", 0.0048, 0.33, 1.2),
             ("gaussian-k", 0.0059, 5.4, 4.6),

@@ -3,7 +3,7 @@
 use super::header::{Header, u32_at};
 use crate::codec::index::{self, IndexForm};
 use crate::codec::value::{self, RangeFloat, Rounding, ValueForm};
-use crate::codec::varint;
+use crate::codec::{Quantizer, varint};
 use crate::{Error, Result};
 
 /// Bits of the forms byte: two for the index form, three for the value form, one for the width.
@@ -126,6 +126,7 @@ pub(super) fn write_header(
         ValueForm::Range(_) => 3,
         ValueForm::SameSign => 4,
         ValueForm::Absent => 5,
+        ValueForm::Quantized(_) => 6,
     };
     out.push(index_form as u8 | number << VALUE_SHIFT | (width - 1) << WIDTH_SHIFT);
     if let ValueForm::Range(range) = value_form {
@@ -134,6 +135,9 @@ pub(super) fn write_header(
         for bound in [range.eps(), range.min(), range.max()] {
             out.extend_from_slice(&bound.to_le_bytes());
         }
+    }
+    if let ValueForm::Quantized(quantizer) = value_form {
+        out.push(quantizer.bits());
     }
     if index_form != IndexForm::All {
         varint::write(count.into(), out);
@@ -146,7 +150,7 @@ fn read_forms(forms: u8, rest: &mut &[u8]) -> Result<(IndexForm, ValueForm, u8)>
     let bad = || Error::BadField {
         field: "section forms",
         found: format!("{forms:#010b}"),
-        expected: "an index form in bits 0-1, a value form up to 5 in bits 2-4, bits 6-7 zero".into(),
+        expected: "an index form in bits 0-1, a value form up to 6 in bits 2-4, bits 6-7 zero".into(),
     };
     let index_form = IndexForm::from_number(forms & 3).ok_or_else(bad)?;
     let value_form = match forms >> VALUE_SHIFT & 7 {
@@ -156,12 +160,22 @@ fn read_forms(forms: u8, rest: &mut &[u8]) -> Result<(IndexForm, ValueForm, u8)>
         3 => ValueForm::Range(read_range(take(rest, RANGE_BYTES as u64, "range float")?)?),
         4 => ValueForm::SameSign,
         5 => ValueForm::Absent,
+        6 => ValueForm::Quantized(read_quantizer(take(rest, 1, "bits of quantised values")?[0])?),
         _ => return Err(bad()),
     };
     match forms >> WIDTH_SHIFT {
         beyond @ 0..=1 => Ok((index_form, value_form, 1 + beyond)),
         _ => Err(bad()),
     }
+}
+
+/// How the values were rounded does not matter to the reader.
+fn read_quantizer(bits: u8) -> Result<Quantizer> {
+    Quantizer::new(bits).map_err(|_| Error::BadField {
+        field: "bits of quantised values",
+        found: bits.to_string(),
+        expected: "2, 3, 4 or 8".into(),
+    })
 }
 
 /// The parameters of a range float, in the one spelling the writer has for them.

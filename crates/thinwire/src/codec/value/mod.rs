@@ -6,7 +6,7 @@ mod same_sign;
 
 pub use range_float::{RangeFloat, Rounding};
 
-use crate::codec::bits;
+use crate::codec::{Quantizer, bits};
 use crate::group::Precision;
 use crate::{Error, Result};
 
@@ -23,12 +23,14 @@ pub enum ValueForm {
     Range(RangeFloat),
     /// One 32-bit float, the mean of values that have one sign.
     SameSign,
+    /// Integers of 2, 3, 4 or 8 bits, with a scale for each 256.
+    Quantized(Quantizer),
     /// No values at all: a leader's coordinates, at which all ranks will add up theirs.
     Absent,
 }
 
 impl ValueForm {
-    /// Its short name, without parameters: f32, f16, bf16, range, same-sign or absent.
+    /// Its short name, without parameters: f32, f16, bf16, range, same-sign, quantized or absent.
     pub fn name(&self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -36,6 +38,7 @@ impl ValueForm {
             Self::Bf16 => "bf16",
             Self::Range(_) => "range",
             Self::SameSign => "same-sign",
+            Self::Quantized(_) => "quantized",
             Self::Absent => "absent",
         }
     }
@@ -46,7 +49,7 @@ impl ValueForm {
             Self::F32 => Some(Precision::F32),
             Self::F16 => Some(Precision::F16),
             Self::Bf16 => Some(Precision::Bf16),
-            Self::Range(_) | Self::SameSign | Self::Absent => None,
+            Self::Range(_) | Self::SameSign | Self::Quantized(_) | Self::Absent => None,
         }
     }
 }
@@ -55,6 +58,7 @@ impl std::fmt::Display for ValueForm {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Range(range) => range.fmt(f),
+            Self::Quantized(quantizer) => quantizer.fmt(f),
             _ => f.pad(self.name()),
         }
     }
@@ -76,6 +80,7 @@ pub fn encoded_len(form: &ValueForm, count: usize) -> usize {
         ValueForm::F16 | ValueForm::Bf16 => wide.saturating_mul(2),
         ValueForm::Range(range) => wide.saturating_mul(u64::from(range.bits())).div_ceil(8),
         ValueForm::SameSign => 4 * wide.min(1),
+        ValueForm::Quantized(quantizer) => return quantizer.encoded_len(count),
         ValueForm::Absent => 0,
     };
     usize::try_from(bytes).unwrap_or(usize::MAX)
@@ -108,6 +113,10 @@ pub fn encode(form: &ValueForm, values: &[f32], out: &mut Vec<u8>) -> Result<usi
         ValueForm::Range(range) => range.encode_all(values, out),
         ValueForm::SameSign => {
             same_sign::encode(values, out)?;
+            0
+        }
+        ValueForm::Quantized(quantizer) => {
+            encode_quantized(quantizer, values, out)?;
             0
         }
         ValueForm::Absent => 0,
@@ -143,9 +152,25 @@ pub fn decode(form: &ValueForm, bytes: &[u8], count: usize, out: &mut Vec<f32>) 
         }
         ValueForm::Range(range) => range.decode_all(bytes, count, out),
         ValueForm::SameSign => same_sign::decode(bytes, count, out),
+        ValueForm::Quantized(quantizer) => {
+            out.resize(count, 0.0);
+            quantizer.decode(bytes, 1.0, out)
+        }
         ValueForm::Absent => Ok(()),
     };
     result.inspect_err(|_| out.clear())
+}
+
+fn encode_quantized(quantizer: &Quantizer, values: &[f32], out: &mut Vec<u8>) -> Result<()> {
+    let begin = out.len();
+    quantizer.quantize(&mut values.to_vec(), 0, out).map(drop).map_err(|position| {
+        out.truncate(begin);
+        Error::BadValues {
+            form: "quantized",
+            found: format!("{} at position {position}", values[position]),
+            expected: "magnitudes below 8e37".into(),
+        }
+    })
 }
 
 /// Checks what can be told without looking at every value: the length and the spare bits. What is left are codes
@@ -211,6 +236,7 @@ mod tests {
             ValueForm::Range(range(10, 5)),
             ValueForm::Range(range(16, 12)),
             ValueForm::SameSign,
+            ValueForm::Quantized(Quantizer::new(8).unwrap()),
         ]
     }
 
@@ -278,6 +304,8 @@ mod tests {
         let range = RangeFloat::tuned(10, 5, 1.0, Rounding::Truncate).unwrap();
         check(ValueForm::Range(range), &[1.0, -1.0, 0.0], &[0xff, 0xf9, 0x0f, 0x00]);
         check(ValueForm::SameSign, &[1.0, 2.0, 6.0], &[0x00, 0x00, 0x40, 0x40]);
+        let four_bits = ValueForm::Quantized(Quantizer::new(4).unwrap());
+        check(four_bits, &[7.0, -3.0, 1.0, 0.0], &[0x00, 0x00, 0x80, 0x3f, 0x8e, 0x74]);
     }
 
     #[test]
@@ -285,7 +313,7 @@ mod tests {
         let shown: Vec<String> = forms().iter().map(ToString::to_string).collect();
         assert_eq!(
             shown,
-            ["f32", "f16", "bf16", "range2m1", "range7m3", "range10m5", "range16m12", "same-sign"]
+            ["f32", "f16", "bf16", "range2m1", "range7m3", "range10m5", "range16m12", "same-sign", "int8"]
         );
         assert_eq!(forms()[4].name(), "range");
     }

@@ -5,6 +5,7 @@
 //! soon as a byte it depends on is there: chunks are pipelined without being cut.
 
 pub(super) mod cast;
+pub(super) mod compressed;
 pub(super) mod gather;
 pub(super) mod ring;
 pub(super) mod ring_gather;
@@ -36,6 +37,11 @@ pub(super) trait Plan {
 
     /// `count` bytes from `position` on were put there.
     fn arrived(&mut self, source: usize, position: u64, count: usize);
+
+    /// Does a part of the work that bytes to be sent depend on; false if there is none to do now.
+    fn advance(&mut self) -> bool {
+        false
+    }
 }
 
 /// Work space in which bytes arrive before they are added: aligned, and small enough to stay in the cache.

@@ -83,6 +83,9 @@ impl<W: Wire> Mesh<W> {
             }
             if moved > 0 {
                 watch.progress();
+            }
+            // Arithmetic goes on between the bytes, so that it hides behind them.
+            if plan.advance() || moved > 0 {
                 continue;
             }
             // Bytes also move that the plan does not see: those of an encrypted record that is not whole.

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use super::collective::Scratch;
 use super::collective::cast::Cast;
+use super::collective::compressed::Compressed;
 use super::collective::gather::Gather;
 use super::collective::ring::RingSum;
 use super::collective::ring_gather::RingGather;
 use super::collective::tree::TreeSum;
 use super::envelope::{Envelope, Operation};
 use super::wire::{Interest, Note, Wire};
-use super::{Algorithm, Gathered, Group, Mark, Sum, Traffic};
+use super::{Algorithm, CompressedSum, Gathered, Group, Mark, ShardMessages, Sum, Traffic};
 use crate::{Error, Result};
 use drive::{Incoming, Outgoing};
 
@@ -137,6 +138,11 @@ impl<W: Wire> Group for Mesh<W> {
         let (rank, size) = (self.rank(), self.size());
         let operation = Operation::cast(how, root, size)?;
         self.collective(operation, &mut Cast::new(message, limit, root, how, rank, size))
+    }
+
+    fn compressed_sum(&mut self, sum: &mut dyn CompressedSum, messages: &mut ShardMessages) -> Result<()> {
+        let (rank, size) = (self.rank(), self.size());
+        self.collective(Operation::CompressedSum, &mut Compressed::new(sum, messages, rank, size))
     }
 
     fn barrier(&mut self) -> Result<()> {

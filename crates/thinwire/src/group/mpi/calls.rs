@@ -169,6 +169,21 @@ impl Communicator {
         Flight::begin("MPI_Iallgatherv", code, request, staging)
     }
 
+    /// Sends each rank its `each` bytes of `outgoing`; what all sent comes to `incoming` in the order of the ranks.
+    pub fn all_to_all(&self, mut staging: Staging, each: usize) -> Called<Flight> {
+        let count = whole(each)?;
+        staging.outgoing.room(each * self.size);
+        staging.incoming.room(each * self.size);
+        let (from, to) = (staging.outgoing.pointer(), staging.incoming.pointer());
+        let mut request = no_request();
+        // SAFETY: both sides have room for what was said, and stay where they are until the flight has landed.
+        let code = unsafe {
+            let byte = ffi::RSMPI_UINT8_T;
+            ffi::MPI_Ialltoall(from, count, byte, to, count, byte, self.raw, &mut request)
+        };
+        Flight::begin("MPI_Ialltoall", code, request, staging)
+    }
+
     /// Sums `outgoing` over all ranks; the part `shares` gives to this rank comes to `incoming`. The shares are
     /// in elements, and the same on all ranks.
     pub fn sum_scatter(

@@ -11,6 +11,7 @@ use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use super::envelope::{ENVELOPE_BYTES, Envelope, Operation};
+use super::compressed::{CompressedSum, ShardMessages, total_len};
 use super::{Algorithm, Gathered, Group, Mark, Sum, Traffic};
 use crate::{Error, Result};
 use adder::Adder;
@@ -224,6 +225,16 @@ impl Group for Mpi {
         self.collective(operation, length, |group, envelope| {
             group.check_lengths(envelope, root..root + 1, 0..=limit)?;
             group.cast(root, message, how)
+        })
+    }
+
+    fn compressed_sum(&mut self, sum: &mut dyn CompressedSum, messages: &mut ShardMessages) -> Result<()> {
+        let (rank, size) = (self.rank(), self.size());
+        messages.begin(sum, rank, size);
+        let total = total_len(sum, size) as usize;
+        self.collective(Operation::CompressedSum, total, |group, envelope| {
+            group.check_lengths(envelope, 0..size, total..=total)?;
+            group.sum_compressed(sum, messages)
         })
     }
 

@@ -9,6 +9,7 @@ use std::ops::Range;
 use super::Mpi;
 use super::wait::{Pace, Trouble};
 use crate::group::collective::binomial;
+use crate::group::compressed::{CompressedSum, ShardMessages, longest};
 use crate::group::{Algorithm, Precision};
 
 /// Bytes that all ranks work on in one call.
@@ -97,6 +98,62 @@ impl Mpi {
         let mine = mine.len() as u64;
         debug_assert_eq!(self.lengths[rank], mine);
         self.count((size as u64 - 1) * mine, all - mine);
+        Ok(())
+    }
+
+    /// A compressed all-reduce: all contributions are made and exchanged, then all sums.
+    ///
+    /// Counted as traffic: this rank's contributions and its sum to each of the others, and theirs to this one.
+    pub(super) fn sum_compressed(
+        &mut self,
+        sum: &mut dyn CompressedSum,
+        messages: &mut ShardMessages,
+    ) -> Result<(), Trouble> {
+        let (rank, size) = (self.data.rank, self.data.size);
+        while sum.advance(messages) {}
+        let mut received = vec![Vec::new(); size];
+        self.scatter(longest(sum, size).0, messages, &mut received)?;
+        let (mut sent, mine) = (0, sum.contribution_len(rank));
+        for (other, message) in received.iter().enumerate().filter(|(other, _)| *other != rank) {
+            messages.receive(other, &message[..mine]);
+            sent += sum.contribution_len(other) as u64;
+        }
+        self.count(sent, (size as u64 - 1) * mine as u64);
+        while sum.advance(messages) {}
+        (0..size).for_each(|owner| self.lengths[owner] = sum.sum_len(owner) as u64);
+        received.iter_mut().for_each(Vec::clear);
+        self.gather(messages.sum(rank), &mut received)?;
+        for (owner, message) in received.iter().enumerate().filter(|(owner, _)| *owner != rank) {
+            messages.receive_sum(owner, message);
+        }
+        Ok(())
+    }
+
+    /// Sends each rank its contribution, filled up to `length` bytes.
+    fn scatter(
+        &mut self,
+        length: usize,
+        messages: &ShardMessages,
+        received: &mut [Vec<u8>],
+    ) -> Result<(), Trouble> {
+        let size = self.data.size;
+        let each = (PIECE / size).max(1);
+        for start in (0..length).step_by(each) {
+            let count = each.min(length - start);
+            let mut staging = take(&mut self.staging);
+            let outgoing = staging.outgoing.room(count * size);
+            for (owner, place) in outgoing.chunks_exact_mut(count).enumerate() {
+                let message = messages.contributed(owner);
+                let part = &message[start.min(message.len())..(start + count).min(message.len())];
+                place[..part.len()].copy_from_slice(part);
+            }
+            let mut staging = self.complete(self.data.all_to_all(staging, count), Pace::Moving)?;
+            let incoming = staging.incoming.room(count * size);
+            for (message, place) in received.iter_mut().zip(incoming.chunks_exact(count)) {
+                message.extend_from_slice(place);
+            }
+            self.staging = staging;
+        }
         Ok(())
     }
 

@@ -263,6 +263,18 @@ impl Kernels for Cpu {
         Ok(())
     }
 
+    fn stage_with<'a>(
+        &'a mut self,
+        gradient: &'a [f32],
+        vector: &'a mut Vec<f32>,
+    ) -> Result<(&'a [f32], &'a mut [f32])> {
+        Ok((gradient, vector))
+    }
+
+    fn unstage_vector(&mut self, _vector: &mut Vec<f32>) -> Result<()> {
+        Ok(())
+    }
+
     fn read(&mut self, gradient: &[f32], reader: &mut dyn FnMut(&[u8])) -> Result<()> {
         reader(bytemuck::cast_slice(gradient));
         Ok(())

@@ -92,7 +92,7 @@ impl Kernels for Cuda {
     }
 
     fn workspace_bytes(&self) -> usize {
-        let host = 4 * (self.indices.capacity() + self.decoded.capacity() + self.staged.slice().len());
+        let host = 4 * (self.indices.capacity() + self.decoded.capacity() + self.kept.capacity() + self.staged.slice().len());
         self.work.bytes()
             + self.upload.bytes()
             + self.mean.bytes()
@@ -374,17 +374,8 @@ impl Kernels for Cuda {
     }
 
     fn stage<'a>(&'a mut self, factor: f32, gradient: &'a mut Gradient) -> Result<&'a mut [f32]> {
-        let len = gradient.len();
-        self.staged.reserve(len)?;
-        let mut from = gradient.address();
-        if factor != 1.0 || gradient.element() != Element::F32 {
-            self.scratch.reserve(len, 0)?;
-            from = self.scratch.address();
-            self.widen(gradient.address(), gradient.element(), len, factor, from)?;
-        }
-        self.staged.fetch(0..len, from)?;
-        self.device.wait()?;
-        Ok(&mut self.staged.slice_mut()[..len])
+        self.fetch_gradient(factor, gradient)?;
+        Ok(&mut self.staged.slice_mut()[..gradient.len()])
     }
 
     fn unstage(&mut self, gradient: &mut Gradient) -> Result<()> {
@@ -396,6 +387,20 @@ impl Kernels for Cuda {
         self.staged.send(0..len, self.scratch.address())?;
         self.narrow(self.scratch.address(), gradient)?;
         self.device.wait()
+    }
+
+    fn stage_with<'a>(
+        &'a mut self,
+        gradient: &'a Gradient,
+        vector: &'a mut Buffer<f32>,
+    ) -> Result<(&'a [f32], &'a mut [f32])> {
+        self.fetch_gradient(1.0, gradient)?;
+        self.kept = vector.read(0..vector.len())?;
+        Ok((&self.staged.slice()[..gradient.len()], &mut self.kept))
+    }
+
+    fn unstage_vector(&mut self, vector: &mut Buffer<f32>) -> Result<()> {
+        vector.write(0, &self.kept)
     }
 
     fn read(&mut self, gradient: &Gradient, reader: &mut dyn FnMut(&[u8])) -> Result<()> {

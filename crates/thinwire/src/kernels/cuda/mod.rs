@@ -102,6 +102,8 @@ pub struct Cuda {
     decoded: Vec<f32>,
     bytes: Vec<u8>,
     staged: Pinned<f32>,
+    /// A vector that the host works on.
+    kept: Vec<f32>,
     vector: Program,
     codec: Codec,
     /// The value bytes of the section that was encoded on the device last.
@@ -149,6 +151,7 @@ impl Cuda {
             decoded: Vec::new(),
             bytes: Vec::new(),
             staged: Pinned::empty(&device),
+            kept: Vec::new(),
             vector: Program::new("vector"),
             codec: Codec::new(&device)?,
             encoded: None,
@@ -247,6 +250,20 @@ impl Cuda {
             factor,
             values,
         )
+    }
+
+    /// The gradient times `factor`, into the staging memory of the host.
+    fn fetch_gradient(&mut self, factor: f32, gradient: &Gradient) -> Result<()> {
+        let len = gradient.len();
+        self.staged.reserve(len)?;
+        let mut from = gradient.address();
+        if factor != 1.0 || gradient.element() != Element::F32 {
+            self.scratch.reserve(len, 0)?;
+            from = self.scratch.address();
+            self.widen(gradient.address(), gradient.element(), len, factor, from)?;
+        }
+        self.staged.fetch(0..len, from)?;
+        self.device.wait()
     }
 
     /// `out[i] = gradient[i] * scale`, by addresses.

@@ -19,6 +19,11 @@ fn place<T: bytemuck::Pod>(run: &Run<'_, DeviceList<T>>) -> Place<T> {
     Place::new(run.list.at(run.range.start), run.range.len())
 }
 
+/// Whether long lists of this form are coded on the device; the host codes all others.
+fn on_device(form: &ValueForm) -> bool {
+    !matches!(form, ValueForm::Quantized(_))
+}
+
 impl Cuda {
     pub(super) fn form_of(
         &mut self,
@@ -37,7 +42,8 @@ impl Cuda {
 
     pub(super) fn write(&mut self, section: Sent<'_>, writer: &mut FrameWriter<'_>) -> Result<SectionSize> {
         let positions = section.positions.as_ref().map_or(0, |positions| positions.range.len());
-        if positions.max(section.values.range.len()) > SHORT {
+        self.encoded = None;
+        if positions.max(section.values.range.len()) > SHORT && on_device(section.form) {
             return self.write_long(&section, writer);
         }
         let Outgoing { start, universe, width, positions, values, index, form } = section;
@@ -114,7 +120,7 @@ impl Cuda {
 
     /// The coordinates of a section, `None` for all, and its values: on the device, with all they can say checked.
     fn decode(&mut self, section: &Section<'_>) -> Result<codec::Decoded> {
-        if section.count() as usize > SHORT {
+        if section.count() as usize > SHORT && on_device(section.value_form()) {
             self.encoded = None;
             return self.codec.decode(section);
         }

@@ -84,7 +84,7 @@ impl<K: Kernels> Compressor<K> {
     /// The same on any device.
     pub fn on(kernels: &mut K, recipe: Recipe, bucket: Bucket) -> Result<Compressor<K>> {
         // A method that sends everything has nothing to remember.
-        let remembered = if recipe.selector.is_some() { bucket.len() } else { 0 };
+        let remembered = if recipe.remembers() { bucket.len() } else { 0 };
         let memory = Memory::new(kernels, remembered, recipe.update())?;
         Compressor::with_memory(kernels, recipe, bucket, memory)
     }
@@ -128,6 +128,11 @@ impl<K: Kernels> Compressor<K> {
     /// What is kept for later.
     pub fn memory(&self) -> &Memory<K::Vector> {
         &self.memory
+    }
+
+    /// The same, for an exchange that works on it by itself.
+    pub(crate) fn memory_mut(&mut self) -> &mut Memory<K::Vector> {
+        &mut self.memory
     }
 
     /// Bytes held beyond gradient, residual and momentum, and beyond the work space of the kernels.

@@ -55,6 +55,8 @@ fn number(form: &ValueForm) -> u32 {
         ValueForm::Range(_) => 3,
         ValueForm::SameSign => 4,
         ValueForm::Absent => 5,
+        // Never: the host codes these.
+        ValueForm::Quantized(_) => 6,
     }
 }
 
