@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::assigned::Assigned;
 use super::quantized::Quantized;
 use super::sums::Halves;
+use crate::codec::Quantizer;
 use crate::group::{Algorithm, Gathered, Group, Mark};
 use crate::kernels::Kernels;
 use crate::memory::Progress;
@@ -231,7 +232,7 @@ impl<K: Kernels> Lane<K> {
         }
         let ranks = route.group.size();
         // By itself a rank has nobody to send to, so nothing is rounded.
-        if let (Exchange::Quantized(quantizer), 2..) = (exchange, ranks) {
+        if let (Some(quantizer), 2..) = (self.quantizer(progress)?, ranks) {
             return self.travel_quantized(route, situation, quantizer, gradient);
         }
         let input = InputOn {
@@ -250,6 +251,15 @@ impl<K: Kernels> Lane<K> {
             Exchange::Gathered | Exchange::Dense | Exchange::Quantized(_) | Exchange::Automatic => {
                 self.travel_gathered(route, &input)
             }
+        }
+    }
+
+    /// How everything is sent in a few bits at this point of the training, if it is.
+    fn quantizer(&self, progress: Progress) -> Result<Option<Quantizer>> {
+        let recipe = self.compressor.recipe();
+        match recipe.exchange {
+            Exchange::Quantized(quantizer) => Ok(Some(quantizer)),
+            _ => recipe.warmup.bits(progress).map(|bits| Ok(Quantizer::new(bits)?.stochastic(0))).transpose(),
         }
     }
 

@@ -19,7 +19,7 @@ pub struct Progress {
 
 /// The warm-up of a method: which density it uses, given the target and the progress.
 ///
-/// Written as text it is one of `none`, `dense/1`, `dgc`, `gaussian-k`, `ladder/0.25/0.0625`,
+/// Written as text it is one of `none`, `dense/1`, `quantized/1` (4 bits), `quantized/1/8`, `dgc`, `gaussian-k`, `ladder/0.25/0.0625`,
 /// `linear/5` (from 1 to 0.1) and `linear/5/0.5/0.05`; [`Display`](fmt::Display) gives the shortest
 /// of these that parses to an equal warm-up.
 ///
@@ -45,6 +45,14 @@ pub enum Warmup {
     /// arXiv 1808.04357). Its authors skip DGC's ramp because an all-gather at 25 % costs more than
     /// a dense all-reduce. Their code has one epoch, off by default; the paper "the first few".
     DenseEpochs(f64),
+    /// Everything is sent in so many bits until that many epochs are done ([`quantized`](crate::method)), then the target
+    /// density. What rounding loses is in the residual that the method goes on with, so nothing is lost between the two.
+    Quantized {
+        /// The length.
+        epochs: f64,
+        /// Bits of a value: 2, 3, 4 or 8.
+        bits: u8,
+    },
     /// One density for each whole epoch, then the target.
     Ladder(Vec<f64>),
     /// A density that falls in a straight line, step by step (AR-Topk's released code, arXiv
@@ -63,11 +71,12 @@ const DGC: [f64; 4] = [0.25, 0.0625, 0.015625, 0.004];
 const GAUSSIAN_K: [f64; 2] = [0.015625, 0.004];
 const LINEAR_FROM: f64 = 1.0;
 const LINEAR_TO: f64 = 0.1;
+const BITS: u8 = 4;
 
 impl Warmup {
     /// The forms of text that parse, for messages and help.
-    pub const FORMS: &'static str = "none, dense/EPOCHS, dgc, gaussian-k, ladder/DENSITY/DENSITY/..., \
-                                     linear/EPOCHS or linear/EPOCHS/FROM/TO";
+    pub const FORMS: &'static str = "none, dense/EPOCHS, quantized/EPOCHS or quantized/EPOCHS/BITS, dgc, gaussian-k, \
+                                     ladder/DENSITY/DENSITY/..., linear/EPOCHS or linear/EPOCHS/FROM/TO";
 
     /// The ramp of the DGC paper (arXiv 1712.01887): 0.25, 0.0625, 0.015625 and 0.004 in the first
     /// four epochs, then the target.
@@ -92,14 +101,25 @@ impl Warmup {
         let epoch = progress.epoch.max(0.0);
         let ramp = match self {
             Warmup::None => target,
-            Warmup::DenseEpochs(epochs) if epoch < *epochs => 1.0,
-            Warmup::DenseEpochs(_) => target,
+            Warmup::DenseEpochs(epochs) | Warmup::Quantized { epochs, .. } if epoch < *epochs => 1.0,
+            Warmup::DenseEpochs(_) | Warmup::Quantized { .. } => target,
             // The cast drops the fraction: that is the number of the epoch under way.
             Warmup::Ladder(densities) => densities.get(epoch as usize).copied().unwrap_or(target),
             Warmup::Linear { from, to, epochs } if epoch < *epochs => from + (to - from) * epoch / epochs,
             Warmup::Linear { .. } => target,
         };
         ramp.max(target).min(1.0)
+    }
+
+    /// In how many bits everything is sent now; `None` if it is not, or not in a few bits.
+    pub fn bits(&self, progress: Progress) -> Option<u8> {
+        match self {
+            Warmup::Quantized { epochs, bits } => {
+                // Who sets the density asks for values as they are.
+                Some(*bits).filter(|_| progress.epoch.max(0.0) < *epochs && progress.density.is_none())
+            }
+            _ => None,
+        }
     }
 }
 
@@ -116,6 +136,10 @@ impl FromStr for Warmup {
             ("dgc", []) => Ok(Warmup::dgc()),
             ("gaussian-k", []) => Ok(Warmup::gaussian_k()),
             ("dense", [epochs]) => Ok(Warmup::DenseEpochs(parse_epochs(epochs)?)),
+            ("quantized", [epochs]) => Ok(Warmup::Quantized { epochs: parse_epochs(epochs)?, bits: BITS }),
+            ("quantized", [epochs, bits]) => {
+                Ok(Warmup::Quantized { epochs: parse_epochs(epochs)?, bits: parse_bits(bits)? })
+            }
             ("ladder", [_, ..]) => {
                 values.iter().map(|value| parse_density(value)).collect::<Result<_, _>>().map(Warmup::Ladder)
             }
@@ -147,11 +171,23 @@ fn parse_epochs(text: &str) -> Result<f64, String> {
     }
 }
 
+fn parse_bits(text: &str) -> Result<u8, String> {
+    match text {
+        "2" => Ok(2),
+        "3" => Ok(3),
+        "4" => Ok(4),
+        "8" => Ok(8),
+        _ => Err(format!("2, 3, 4 or 8 bits in place of {text:?}")),
+    }
+}
+
 impl fmt::Display for Warmup {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Warmup::None => out.write_str("none"),
             Warmup::DenseEpochs(epochs) => write!(out, "dense/{epochs}"),
+            Warmup::Quantized { epochs, bits: BITS } => write!(out, "quantized/{epochs}"),
+            Warmup::Quantized { epochs, bits } => write!(out, "quantized/{epochs}/{bits}"),
             // A ladder without steps is no warm-up, and has no text of its own.
             Warmup::Ladder(densities) if densities.is_empty() => out.write_str("none"),
             Warmup::Ladder(densities) if *densities == DGC => out.write_str("dgc"),
@@ -195,6 +231,15 @@ mod tests {
     }
 
     #[test]
+    fn quantized_epochs_send_everything_in_a_few_bits() {
+        let warmup: Warmup = "quantized/1.5/8".parse().unwrap();
+        assert_eq!(densities(&warmup, 0.001, &[0.0, 1.499, 1.5]), [1.0, 1.0, 0.001]);
+        let bits = |epoch, density| warmup.bits(Progress { epoch, density, step: 3 });
+        assert_eq!([bits(0.0, None), bits(1.5, None), bits(0.0, Some(1.0))], [Some(8), None, None]);
+        assert_eq!(Warmup::DenseEpochs(2.0).bits(Progress::default()), None);
+    }
+
+    #[test]
     fn a_ladder_steps_at_whole_epochs() {
         let epochs = [0.0, 0.999, 1.0, 2.5, 3.0, 4.0, 1e300];
         assert_eq!(
@@ -233,7 +278,7 @@ mod tests {
     #[test]
     fn the_canonical_texts_round_trip() {
         for text in
-            ["none", "dense/1", "dgc", "gaussian-k", "ladder/0.25/0.0625", "linear/5", "linear/2.5/0.5/0.05"]
+            ["none", "dense/1", "quantized/1", "quantized/0.5/3", "dgc", "gaussian-k", "ladder/0.25/0.0625", "linear/5", "linear/2.5/0.5/0.05"]
         {
             assert_eq!(text.parse::<Warmup>().unwrap().to_string(), text);
         }
@@ -264,6 +309,10 @@ mod tests {
             let expected = format!("a number of epochs, 0 or more, in place of {epochs:?}");
             assert_eq!(error(&format!("dense/{epochs}")), expected);
             assert_eq!(error(&format!("linear/{epochs}")), expected);
+            assert_eq!(error(&format!("quantized/{epochs}")), expected);
+        }
+        for bits in ["", "5", "4.0", "16"] {
+            assert_eq!(error(&format!("quantized/1/{bits}")), format!("2, 3, 4 or 8 bits in place of {bits:?}"));
         }
     }
 
@@ -272,6 +321,8 @@ mod tests {
         prop_oneof![
             Just(Warmup::None),
             (0.0..1e9f64).prop_map(Warmup::DenseEpochs),
+            (0.0..1e9f64, prop::sample::select(vec![2u8, 3, 4, 8]))
+                .prop_map(|(epochs, bits)| Warmup::Quantized { epochs, bits }),
             prop::collection::vec(density(), 1..6).prop_map(Warmup::Ladder),
             (density(), density(), 0.0..1e9f64).prop_map(|(from, to, epochs)| Warmup::Linear {
                 from,

@@ -196,6 +196,16 @@ impl Recipe {
                 expected: "0 without feedback: momentum correction works on what is kept".into(),
             });
         }
+        if matches!(self.warmup, Warmup::Quantized { .. }) && self.update() != Update::Add {
+            return Err(Error::BadParameter {
+                method: self.spec.clone(),
+                name: "warmup".into(),
+                value: self.warmup.to_string(),
+                expected: "dense/EPOCHS where feedback is false or momentum is corrected: a quantised warm-up keeps \
+                           its rounding errors in a plain residual"
+                    .into(),
+            });
+        }
         // Sums are made on the way, so whatever travels must be a number that can be added.
         let whole_floats = matches!(self.values, ValuePlan::Fixed(form) if form.precision().is_some());
         let identity = self.transform == TransformKind::Identity;
