@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 import thinwire.torch as tw
 
 LAYERS, WIDTH = 24, 1024
-WAYS = ["ddp", "bf16", "powersgd", "redsync", "gaussian-k"]
+WAYS = ["ddp", "bf16", "powersgd", "quantized", "redsync", "gaussian-k"]
 DENSITY = 0.001
 
 
@@ -43,6 +43,8 @@ def wrap(way: str) -> tuple[DistributedDataParallel, object]:
     ddp = DistributedDataParallel(torch.nn.Sequential(*layers))
     if way == "bf16":
         ddp.register_comm_hook(None, bf16_compress_hook)
+    elif way == "quantized":
+        return ddp, tw.compress(ddp, way)
     elif way != "ddp":
         return ddp, tw.compress(ddp, way, density=DENSITY)
     return ddp, None
