@@ -35,7 +35,7 @@ fn a_step_allocates_nothing_after_warm_up() -> Result<(), Error> {
     let specs = ["dense", "topk", "topk:momentum=0.9,values=f16,scope=layer", "gaussian-k:density=0.01"]
         .into_iter()
         .chain(["redsync:density=0.01", "redsync:density=0.01,quantize=true", "fft", "iwp", "ar-topk", "dgc"])
-        .chain(["mstopk", "random-k"]);
+        .chain(["mstopk", "random-k", "quantized"]);
     let mut cpu = Cpu::new(1);
     for spec in specs {
         let mut compressor = Compressor::new(method::parse(spec)?, bucket.clone())?;

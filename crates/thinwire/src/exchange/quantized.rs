@@ -40,13 +40,22 @@ pub(super) struct Quantized {
     scale: f32,
 }
 
-/// Elements that have entered the residual, and left it, in a step.
+/// How far a step has come, in elements of each shard. The own shard is summed, the others are contributed to.
 #[derive(Debug, Default)]
 struct Passed {
-    /// Of each rank's shard: accumulated and quantised.
-    contributed: Vec<usize>,
-    /// Of this rank's own: accumulated, summed and quantised.
-    summed: usize,
+    /// Bytes of these are made.
+    made: Vec<usize>,
+    /// These have entered the residual, and what is sent of them has left it.
+    entered: Vec<usize>,
+}
+
+impl Passed {
+    fn begin(&mut self, ranks: usize) {
+        for counts in [&mut self.made, &mut self.entered] {
+            counts.clear();
+            counts.resize(ranks, 0);
+        }
+    }
 }
 
 impl Quantized {
@@ -58,6 +67,8 @@ impl Quantized {
 
 /// Why a rank can't take part.
 enum Trouble {
+    /// The gradient is not one of this bucket.
+    Input(Error),
     /// An element of the accumulated gradient.
     Gradient(usize, f32),
     /// An element of the sum over all ranks.
@@ -70,6 +81,7 @@ enum Trouble {
 struct Step<'a> {
     contribution: Quantizer,
     sum: Quantizer,
+    elements: usize,
     gradient: &'a [f32],
     residual: &'a mut [f32],
     scale: f32,
@@ -78,9 +90,7 @@ struct Step<'a> {
     note: &'a [f32],
     work: &'a mut Vec<f32>,
     passed: &'a mut Passed,
-    /// Bytes of each shard are made for this many elements, whether they have entered the residual or not.
-    made: Vec<usize>,
-    summed: usize,
+    /// The shard to contribute to next.
     next: usize,
     trouble: Option<Trouble>,
     sums: QuantizeSums,
@@ -89,7 +99,7 @@ struct Step<'a> {
 
 impl Step<'_> {
     fn shard(&self, owner: usize) -> std::ops::Range<usize> {
-        Quantizer::shard(self.gradient.len(), owner, self.ranks)
+        Quantizer::shard(self.elements, owner, self.ranks)
     }
 
     /// Makes the next piece of the contribution that lags behind most; false when all are made.
@@ -97,12 +107,12 @@ impl Step<'_> {
         for _ in 0..self.ranks {
             let owner = self.next;
             self.next = (self.next + 1) % self.ranks;
-            let (shard, made) = (self.shard(owner), self.made[owner]);
+            let (shard, made) = (self.shard(owner), self.passed.made[owner]);
             if owner == self.rank || made == shard.len() {
                 continue;
             }
             let piece = shard.start + made..(shard.start + made + PIECE).min(shard.end);
-            self.made[owner] += piece.len();
+            self.passed.made[owner] += piece.len();
             let message = messages.contribution(owner);
             let begin = message.len();
             if self.trouble.is_none() {
@@ -121,7 +131,7 @@ impl Step<'_> {
                         position / BLOCK * BLOCK
                     }
                 };
-                self.passed.contributed[owner] += entered;
+                self.passed.entered[owner] += entered;
             }
             message.resize(begin + self.contribution.encoded_len(piece.len()), 0);
             return true;
@@ -131,15 +141,15 @@ impl Step<'_> {
 
     /// Makes the next piece of this rank's sum; false if some contribution to it is not here, or all is made.
     fn reduce(&mut self, messages: &mut ShardMessages) -> bool {
-        let shard = self.shard(self.rank);
-        let piece = shard.start + self.summed..(shard.start + self.summed + PIECE).min(shard.end);
-        let begin = self.contribution.encoded_len(self.summed);
+        let (shard, made) = (self.shard(self.rank), self.passed.made[self.rank]);
+        let piece = shard.start + made..(shard.start + made + PIECE).min(shard.end);
+        let begin = self.contribution.encoded_len(made);
         let bytes = begin..begin + self.contribution.encoded_len(piece.len());
         let others = || (0..self.ranks).filter(|&other| other != self.rank);
         if piece.is_empty() || others().any(|other| messages.received(other).len() < bytes.end) {
             return false;
         }
-        self.summed += piece.len();
+        self.passed.made[self.rank] += piece.len();
         if self.trouble.is_none() {
             self.work.clear();
             let both = self.residual[piece.clone()].iter().zip(&self.gradient[piece.clone()]);
@@ -162,7 +172,7 @@ impl Step<'_> {
                 }
             };
             self.residual[piece.start..][..summed].copy_from_slice(&self.work[..summed]);
-            self.passed.summed += summed;
+            self.passed.entered[self.rank] += summed;
         }
         message.resize(made + self.sum.encoded_len(piece.len()), 0);
         true
@@ -188,7 +198,7 @@ impl CompressedSum for Step<'_> {
         if self.contribute(messages) || self.reduce(messages) {
             return true;
         }
-        if self.ended || self.summed < self.shard(self.rank).len() {
+        if self.ended || self.passed.made[self.rank] < self.shard(self.rank).len() {
             return false;
         }
         self.ended = true;
@@ -209,18 +219,20 @@ impl<K: Kernels> Lane<K> {
         gradient: &K::Gradient,
     ) -> Result<bool> {
         let (rank, ranks, step) = (route.group.rank(), route.group.size(), situation.progress.step);
-        let bucket = self.compressor.bucket().clone();
-        bucket.check_len("gradient", K::elements(gradient))?;
+        let bucket = self.compressor.bucket();
+        let (id, elements) = (bucket.id(), bucket.len());
+        let fits = bucket.check_len("gradient", K::elements(gradient));
         self.way = Way::Quantized;
         (self.quantized.quantizer, self.quantized.scale) = (Some(quantizer), situation.share);
-        self.quantized.passed = Passed { contributed: vec![0; ranks], summed: 0 };
         let Quantized { messages, work, passed, .. } = &mut self.quantized;
+        passed.begin(ranks);
         let memory = self.compressor.memory_mut();
         let (gradient, residual) = route.kernels.stage_with(gradient, &mut memory.residual)?;
-        let key = |phase: u32| mix(quantizer.key().unwrap_or(0), step, bucket.id(), 2 * rank as u32 + phase);
+        let key = |phase: u32| mix(quantizer.key().unwrap_or(0), step, id, 2 * rank as u32 + phase);
         let mut arithmetic = Step {
             contribution: quantizer.with_key(key(0)),
             sum: quantizer.with_key(key(1)),
+            elements,
             gradient,
             residual,
             scale: situation.share,
@@ -229,10 +241,8 @@ impl<K: Kernels> Lane<K> {
             note: &self.note,
             work,
             passed,
-            made: vec![0; ranks],
-            summed: 0,
             next: (rank + 1) % ranks,
-            trouble: None,
+            trouble: fits.err().map(Trouble::Input),
             sums: QuantizeSums::default(),
             ended: false,
         };
@@ -242,7 +252,7 @@ impl<K: Kernels> Lane<K> {
         let Step { trouble, sums, .. } = arithmetic;
         route.kernels.unstage_vector(&mut self.compressor.memory_mut().residual)?;
         exchanged?;
-        let (elements, bytes) = (bucket.len(), quantizer.encoded_len(bucket.len()));
+        let bytes = quantizer.encoded_len(elements);
         let sent = sums.energy - sums.lost;
         self.report = Report {
             elements,
@@ -255,15 +265,15 @@ impl<K: Kernels> Lane<K> {
             ..Report::default()
         };
         if let Some(trouble) = trouble {
+            let bucket = self.compressor.bucket();
             let non_finite = |what, position, value| {
-                fault_in(&bucket, what, Fault::NonFinite(NonFinite { position, value }))
+                fault_in(bucket, what, Fault::NonFinite(NonFinite { position, value }))
             };
             self.refusal = Some(match trouble {
+                Trouble::Input(error) => error,
                 Trouble::Gradient(place, value) => non_finite("gradient", place, value),
                 Trouble::Sum(place, value) => non_finite("the sum over all ranks", place, value),
-                Trouble::Message(rank, error) => {
-                    Error::BadMessage { rank, step, reason: error.to_string() }
-                }
+                Trouble::Message(rank, error) => Error::BadMessage { rank, step, reason: error.to_string() },
             });
         }
         self.read_ends(quantizer, ranks, step)
@@ -307,31 +317,23 @@ impl<K: Kernels> Lane<K> {
     pub(super) fn cancel_quantized(&mut self, kernels: &mut K, gradient: &K::Gradient) -> Result<()> {
         let elements = self.compressor.bucket().len();
         let Quantized { messages, work, passed, quantizer, scale } = &mut self.quantized;
-        let Some(quantizer) = quantizer.take() else { return Ok(()) };
-        let (scale, ranks) = (*scale, passed.contributed.len());
-        let (gradient, residual) =
-            kernels.stage_with(gradient, &mut self.compressor.memory_mut().residual)?;
-        let withdraw = |residual: &mut [f32], gradient: &[f32]| {
-            residual.iter_mut().zip(gradient).for_each(|(kept, gradient)| *kept -= scale * gradient);
-        };
-        for (owner, &count) in passed.contributed.iter().enumerate() {
+        let (Some(quantizer), ranks) = (quantizer.take(), passed.entered.len()) else { return Ok(()) };
+        let memory = self.compressor.memory_mut();
+        let (gradient, residual) = kernels.stage_with(gradient, &mut memory.residual)?;
+        for (owner, &count) in passed.entered.iter().enumerate().filter(|(_, count)| **count > 0) {
             let start = Quantizer::shard(elements, owner, ranks).start;
-            let residual = &mut residual[start..start + count];
-            quantizer.add(&messages.contributed(owner)[..quantizer.encoded_len(count)], residual)?;
-            withdraw(residual, &gradient[start..start + count]);
-        }
-        if passed.summed > 0 {
-            let rank = messages.rank();
-            let start = Quantizer::shard(elements, rank, ranks).start;
-            let (residual, bytes) =
-                (&mut residual[start..start + passed.summed], quantizer.encoded_len(passed.summed));
-            quantizer.add(&messages.sum(rank)[..bytes], residual)?;
-            work.resize(passed.summed, 0.0);
-            for other in (0..ranks).filter(|&other| other != rank) {
+            let (place, bytes) = (start..start + count, quantizer.encoded_len(count));
+            let residual = &mut residual[place.clone()];
+            let own = owner == messages.rank();
+            let sent = if own { messages.sum(owner) } else { messages.contributed(owner) };
+            quantizer.add(&sent[..bytes], residual)?;
+            work.resize(count, 0.0);
+            for other in (0..ranks).filter(|&other| own && other != owner) {
                 quantizer.decode(&messages.received(other)[..bytes], 1.0, work)?;
                 residual.iter_mut().zip(&*work).for_each(|(kept, other)| *kept -= other);
             }
-            withdraw(residual, &gradient[start..start + passed.summed]);
+            let withdrawn = gradient[place].iter().map(|gradient| *scale * gradient);
+            residual.iter_mut().zip(withdrawn).for_each(|(kept, gradient)| *kept -= gradient);
         }
         kernels.unstage_vector(&mut self.compressor.memory_mut().residual)
     }

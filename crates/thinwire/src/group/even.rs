@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 
 use super::collective::binomial;
-use super::envelope::{ENVELOPE_BYTES, Envelope, Operation};
 use super::compressed::{CompressedSum, ShardMessages, check_total, longest, total_len};
+use super::envelope::{ENVELOPE_BYTES, Envelope, Operation};
 use super::{Algorithm, Gathered, Group, Mark, Sum, Traffic};
 use crate::{Error, Result};
 

@@ -277,9 +277,17 @@ mod tests {
 
     #[test]
     fn the_canonical_texts_round_trip() {
-        for text in
-            ["none", "dense/1", "quantized/1", "quantized/0.5/3", "dgc", "gaussian-k", "ladder/0.25/0.0625", "linear/5", "linear/2.5/0.5/0.05"]
-        {
+        for text in [
+            "none",
+            "dense/1",
+            "quantized/1",
+            "quantized/0.5/3",
+            "dgc",
+            "gaussian-k",
+            "ladder/0.25/0.0625",
+            "linear/5",
+            "linear/2.5/0.5/0.05",
+        ] {
             assert_eq!(text.parse::<Warmup>().unwrap().to_string(), text);
         }
         for (text, canonical) in [
@@ -312,7 +320,10 @@ mod tests {
             assert_eq!(error(&format!("quantized/{epochs}")), expected);
         }
         for bits in ["", "5", "4.0", "16"] {
-            assert_eq!(error(&format!("quantized/1/{bits}")), format!("2, 3, 4 or 8 bits in place of {bits:?}"));
+            assert_eq!(
+                error(&format!("quantized/1/{bits}")),
+                format!("2, 3, 4 or 8 bits in place of {bits:?}")
+            );
         }
     }
 

@@ -6,9 +6,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
 use thinwire::Result;
 use thinwire::codec::{Frame, FrameWriter, IndexChoice, SectionInput, ValueForm};
-use thinwire::group::{
-    Algorithm, CompressedSum, Gathered, Group, Mark, ShardMessages, Sum, Tcp, Traffic,
-};
+use thinwire::group::{Algorithm, CompressedSum, Gathered, Group, Mark, ShardMessages, Sum, Tcp, Traffic};
 
 /// What it does, and where.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -130,7 +130,12 @@ impl Quantizer {
     /// # Errors
     /// The position of the first value that is not finite. Its block is not written, and those before it are; the values
     /// of the blocks after them are as they were.
-    pub fn quantize(&self, values: &mut [f32], first: usize, out: &mut Vec<u8>) -> Result<QuantizeSums, usize> {
+    pub fn quantize(
+        &self,
+        values: &mut [f32],
+        first: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<QuantizeSums, usize> {
         self.accumulate(None, values, first, out)
     }
 

@@ -23,8 +23,7 @@ fn plain(values: &[f32], quantizer: Quantizer, first: usize) -> Vec<f32> {
     let of_block = |(number, block): (usize, &[f32])| {
         let most = block.iter().fold(0.0f64, |most, value| most.max(f64::from(value.abs())));
         let squares: f64 = block.iter().map(|&value| f64::from(value).powi(2)).sum();
-        let width =
-            if quantizer.bits() == 2 { 2.0 * (squares / block.len() as f64).sqrt() } else { most };
+        let width = if quantizer.bits() == 2 { 2.0 * (squares / block.len() as f64).sqrt() } else { most };
         let scale = width / top;
         let sent = |(i, &value): (usize, &f32)| {
             let shift = quantizer.dither(first).map_or(0.0, |dither| dither.at(number * BLOCK + i));

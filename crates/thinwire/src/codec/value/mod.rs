@@ -6,6 +6,7 @@ mod same_sign;
 
 pub use range_float::{RangeFloat, Rounding};
 
+use crate::codec::quantize::BLOCK;
 use crate::codec::{Quantizer, bits};
 use crate::group::Precision;
 use crate::{Error, Result};
@@ -163,14 +164,21 @@ pub fn decode(form: &ValueForm, bytes: &[u8], count: usize, out: &mut Vec<f32>) 
 
 fn encode_quantized(quantizer: &Quantizer, values: &[f32], out: &mut Vec<u8>) -> Result<()> {
     let begin = out.len();
-    quantizer.quantize(&mut values.to_vec(), 0, out).map(drop).map_err(|position| {
-        out.truncate(begin);
-        Error::BadValues {
-            form: "quantized",
-            found: format!("{} at position {position}", values[position]),
-            expected: "magnitudes below 8e37".into(),
-        }
-    })
+    for (number, block) in values.chunks(BLOCK).enumerate() {
+        let (first, mut work) = (number * BLOCK, [0.0; BLOCK]);
+        let work = &mut work[..block.len()];
+        work.copy_from_slice(block);
+        quantizer.quantize(work, first, out).map_err(|position| {
+            out.truncate(begin);
+            let position = first + position;
+            Error::BadValues {
+                form: "quantized",
+                found: format!("{} at position {position}", values[position]),
+                expected: "magnitudes below 8e37".into(),
+            }
+        })?;
+    }
+    Ok(())
 }
 
 /// Checks what can be told without looking at every value: the length and the spare bits. What is left are codes

@@ -10,8 +10,8 @@ mod wait;
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
-use super::envelope::{ENVELOPE_BYTES, Envelope, Operation};
 use super::compressed::{CompressedSum, ShardMessages, total_len};
+use super::envelope::{ENVELOPE_BYTES, Envelope, Operation};
 use super::{Algorithm, Gathered, Group, Mark, Sum, Traffic};
 use crate::{Error, Result};
 use adder::Adder;

@@ -92,7 +92,11 @@ impl Kernels for Cuda {
     }
 
     fn workspace_bytes(&self) -> usize {
-        let host = 4 * (self.indices.capacity() + self.decoded.capacity() + self.kept.capacity() + self.staged.slice().len());
+        let host = 4
+            * (self.indices.capacity()
+                + self.decoded.capacity()
+                + self.kept.capacity()
+                + self.staged.slice().len());
         self.work.bytes()
             + self.upload.bytes()
             + self.mean.bytes()
