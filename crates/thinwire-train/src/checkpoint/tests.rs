@@ -351,6 +351,9 @@ fn what_can_not_be_read_back_is_not_written() {
     assert!(finish(&run, &parts[..1]).contains("parts of workers [1]"));
     assert!(finish(&run, &[]).contains("parts of workers []"));
     assert!(Part::from_message(b"?").is_err());
+    // The error quotes the message, and is printed.
+    let quoted = Part::from_message(br#"{"\u001b[2J\u202e": 1}"#).unwrap_err().to_string();
+    assert!(quoted.contains("\u{fffd}[2J\u{fffd}") && !quoted.contains(['\x1b', '\u{202e}']), "{quoted:?}");
     let failed = Written::Err("no room".into());
     assert_eq!(Part::from_message(&Part::to_message(&failed)).unwrap(), failed);
     run.weights[1][2] = f32::NAN;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use thinwire::files::{self, Access, Staged};
+use thinwire::group::peer_text;
 use thinwire::memory::State;
 
 use super::manifest::{FileRecord, Layer, Manifest, OptimizerRecord, Position};
@@ -54,7 +55,8 @@ impl Part {
     pub fn from_message(bytes: &[u8]) -> Result<Written> {
         serde_json::from_slice(bytes).map_err(|error| Error::BadSetting {
             name: "part of a checkpoint".into(),
-            found: error.to_string(),
+            // It quotes what was sent.
+            found: peer_text(error.to_string().as_bytes()),
             expected: "all workers must run the same version of the program".into(),
         })
     }
