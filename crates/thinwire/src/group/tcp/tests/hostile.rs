@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
@@ -13,9 +13,10 @@ use super::*;
 use crate::group::tcp::hello::{Claim, Hello, OPENING, Purpose, Table, VERSION, number_of_name, opening};
 use crate::group::tcp::introduction::Desk;
 use crate::group::tcp::line::Line;
-use crate::group::tcp::reception::{Caller, Reception};
+use crate::group::tcp::reception::{Caller, Reception, WARNINGS};
 use crate::group::tcp::secure::Identity;
 use crate::group::tcp::socket::poll_until;
+use crate::test_log::warnings_of;
 
 /// Connections that a flood keeps open.
 const KEPT: usize = 200;
@@ -30,6 +31,17 @@ fn dial_from(source: IpAddr, port: u16) -> std::io::Result<TcpStream> {
     socket.bind(&SocketAddr::from((source, 0)).into())?;
     socket.connect(&SocketAddr::from(([127, 0, 0, 1], port)).into())?;
     Ok(socket.into())
+}
+
+/// Connects when somebody listens.
+fn dial_until(port: u16, until: Instant) -> TcpStream {
+    loop {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(stream) => return stream,
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// What came of a flood.
@@ -212,28 +224,83 @@ fn next(reception: &Reception, until: Instant) -> Caller {
     }
 }
 
-/// Forwards what is said to it to `target`, with the called rank of the claim changed to `claim`.
+#[test]
+fn second_claims_do_not_make_a_flood_of_warnings() {
+    const CLAIMS: usize = 400;
+    let (reception, address) = desk(0, 3, None);
+    let until = Instant::now() + Duration::from_secs(60);
+    let (mut kept, begun) = (Vec::new(), Instant::now());
+    let warnings = warnings_of(|| {
+        for _ in 0..CLAIMS {
+            let stream = TcpStream::connect(address).unwrap();
+            kept.push(call(stream, None, 1, 0, 3, name(), until).unwrap());
+            reception.refuse(next(&reception, until), "there is a rank 1 already");
+        }
+    });
+    let logged = warnings.matches("a caller was refused").count();
+    let seconds = begun.elapsed().as_secs() as usize + 2;
+    assert!(logged >= 1 && logged <= seconds * WARNINGS as usize, "{logged} in {seconds} s");
+    let refusals = reception.refusals();
+    assert!(
+        refusals.contains("400 callers were refused") && refusals.contains("rank 1 already"),
+        "{refusals}"
+    );
+}
+
+#[test]
+fn a_second_claim_after_all_have_joined_is_refused_by_rank_and_address() {
+    let port = free_port();
+    std::thread::scope(|scope| {
+        let host = scope.spawn(move || {
+            let result = Tcp::join(&settings(0, 3, port));
+            result.map(|group| group.rank()).unwrap_err().to_string()
+        });
+        let until = Instant::now() + Duration::from_secs(20);
+        let join = |rank| {
+            let stream = dial_until(port, until);
+            let from = stream.local_addr().unwrap();
+            (call(stream, None, rank, 0, 3, name(), until).unwrap(), from)
+        };
+        let (mut first, from) = join(1);
+        let (mut other, _) = join(2);
+        // With the table the ranks are no longer gathered.
+        for line in [&mut first, &mut other] {
+            line.receive(Table::bytes(3), until).unwrap();
+        }
+        let said = join(1).0.receive(Table::bytes(3), until).unwrap_err().to_string();
+        assert_eq!(said, format!("refused: there is a rank 1 already, at {from} (RANK)"));
+        drop(first);
+        let error = host.join().unwrap();
+        assert!(error.contains(&format!("rank 1 at {from} left")), "{error}");
+    });
+}
+
+/// Forwards one call to `target`, with the called rank of the claim changed to `claim`.
 fn forward(target: SocketAddr, claim: Option<u32>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        let (mut near, _) = listener.accept().unwrap();
-        let mut far = TcpStream::connect(target).unwrap();
-        let mut opening = [0; OPENING];
-        near.read_exact(&mut opening).unwrap();
-        if let Some(rank) = claim {
-            opening[OPENING - 4..].copy_from_slice(&rank.to_le_bytes());
-        }
-        far.write_all(&opening).unwrap();
-        let (mut back, mut home) = (far.try_clone().unwrap(), near.try_clone().unwrap());
-        std::thread::spawn(move || {
-            let _ = std::io::copy(&mut back, &mut home);
-            let _ = home.shutdown(std::net::Shutdown::Write);
-        });
-        let _ = std::io::copy(&mut near, &mut far);
-        let _ = far.shutdown(std::net::Shutdown::Write);
-    });
+    std::thread::spawn(move || pass_on(listener.accept().unwrap().0, target, claim));
     address
+}
+
+/// Connects a caller with `target`, in both directions.
+fn pass_on(mut near: TcpStream, target: SocketAddr, claim: Option<u32>) {
+    let Ok(mut far) = TcpStream::connect(target) else { return };
+    let mut opening = [0; OPENING];
+    if near.read_exact(&mut opening).is_err() {
+        return;
+    }
+    if let Some(rank) = claim {
+        opening[OPENING - 4..].copy_from_slice(&rank.to_le_bytes());
+    }
+    let _ = far.write_all(&opening);
+    let (mut back, mut home) = (far.try_clone().unwrap(), near.try_clone().unwrap());
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut back, &mut home);
+        let _ = home.shutdown(std::net::Shutdown::Write);
+    });
+    let _ = std::io::copy(&mut near, &mut far);
+    let _ = far.shutdown(std::net::Shutdown::Write);
 }
 
 #[test]
@@ -259,13 +326,80 @@ fn a_call_that_is_forwarded_to_another_rank_is_refused_by_both() {
     }
 }
 
+/// Ranks 1 and 2 of four are called by way of each other's proxy, which passes calls on to the wrong one of them. Gives
+/// what all say. With `claims` the proxies put in the claim who is really called.
+fn errors_when_two_are_swapped(secret: Option<Secret>, claims: bool) -> Vec<String> {
+    let (port, over) = (free_port(), AtomicBool::new(false));
+    let proxies = [1, 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    let addresses = [0, 1].map(|index| proxies[index].local_addr().unwrap());
+    // Where ranks 1 and 2 listen.
+    let real: Mutex<[Option<SocketAddr>; 2]> = Mutex::new([None; 2]);
+    let real = Arc::new(real);
+    std::thread::scope(|scope| {
+        for (index, proxy) in proxies.iter().enumerate() {
+            let (real, over) = (real.clone(), &over);
+            scope.spawn(move || {
+                while let Ok((near, _)) = proxy.accept()
+                    && !over.load(Ordering::Relaxed)
+                {
+                    let target = real.lock().unwrap()[1 - index].unwrap();
+                    let claim = claims.then_some(2 - index as u32);
+                    std::thread::spawn(move || pass_on(near, target, claim));
+                }
+            });
+        }
+        let join = |rank: usize, secret, real: Arc<Mutex<[Option<SocketAddr>; 2]>>| {
+            if let 1 | 2 = rank {
+                DETOUR.set(Some(Box::new(move |address| {
+                    real.lock().unwrap()[rank - 1] = Some(address);
+                    addresses[rank - 1]
+                })));
+            }
+            let deadline = Duration::from_secs(if rank == 0 { 6 } else { 20 });
+            let result = Tcp::join(&TcpSettings { secret, deadline, ..settings(rank, 4, port) });
+            result.map(|group| group.rank()).unwrap_err().to_string()
+        };
+        let ranks = [0, 1, 2, 3].map(|rank| {
+            let (secret, real) = (secret.clone(), real.clone());
+            scope.spawn(move || join(rank, secret, real))
+        });
+        let errors = ranks.map(|rank| rank.join());
+        over.store(true, Ordering::Relaxed);
+        addresses.iter().for_each(|address| drop(TcpStream::connect(address)));
+        errors.into_iter().map(|error| error.unwrap()).collect()
+    })
+}
+
+#[test]
+fn swapped_connections_are_refused_and_the_ranks_named() {
+    // The called ranks know: one by the claim in clear, or by the handshake where the claim was changed.
+    for (claims, words) in [
+        (false, "called rank 1, this is rank 2"),
+        (true, "but its handshake is not for rank 2 of this group"),
+    ] {
+        let errors = errors_when_two_are_swapped(secret("hush"), claims);
+        assert!(errors[2].contains(words), "{claims}: {errors:#?}");
+        assert!(errors.iter().all(|error| error.contains("no connection from")), "{claims}: {errors:#?}");
+    }
+    // Without one an honest claim tells as much, and ends the call at once.
+    let errors = errors_when_two_are_swapped(None, false);
+    assert!(errors.iter().all(|error| error.contains("called rank 1, this is rank 2")), "{errors:#?}");
+}
+
 /// Plays rank 1 of four, which is `gone` when it has called rank 0 and answered rank 2, but not rank 3. Gives what the
 /// others say.
 fn errors_when_rank_1_is_gone(dies: bool) -> Vec<String> {
     let port = free_port();
     std::thread::scope(|scope| {
         let join = move |rank| {
-            let deadline = Duration::from_secs(if rank == 0 { 5 } else { 8 });
+            // For one that freezes it has to pass; what is staged before takes a moment.
+            let deadline = Duration::from_secs(if dies {
+                60
+            } else if rank == 0 {
+                12
+            } else {
+                30
+            });
             let result = Tcp::join(&TcpSettings { deadline, ..settings(rank, 4, port) });
             result.map(|group| group.rank()).unwrap_err().to_string()
         };
@@ -273,13 +407,7 @@ fn errors_when_rank_1_is_gone(dies: bool) -> Vec<String> {
         let until = Instant::now() + Duration::from_secs(20);
         let (reception, address) = desk(1, 4, None);
         let call_host = |purpose, group| {
-            let stream = loop {
-                match TcpStream::connect(("127.0.0.1", port)) {
-                    Ok(stream) => break stream,
-                    Err(error) => assert!(Instant::now() < until, "{error}"),
-                }
-                std::thread::sleep(Duration::from_millis(2));
-            };
+            let stream = dial_until(port, until);
             let hello = Hello { purpose, size: 4, group, address };
             Line::call(stream, None, Claim { caller: 1, called: 0 }, hello, until).unwrap()
         };
@@ -331,15 +459,8 @@ fn a_connection_that_is_reset_in_the_meeting_is_no_error_without_a_name() {
             result.map(|group| group.rank()).unwrap_err().to_string()
         });
         let until = Instant::now() + Duration::from_secs(20);
-        let dial = || loop {
-            match TcpStream::connect(("127.0.0.1", port)) {
-                Ok(stream) => return stream,
-                Err(error) => assert!(Instant::now() < until, "{error}"),
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        };
         let call = |purpose, group| {
-            let stream = dial();
+            let stream = dial_until(port, until);
             // Closed, it resets the connection.
             socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
             let hello = Hello { purpose, size: 2, group, address: ([127, 0, 0, 1], 1).into() };
