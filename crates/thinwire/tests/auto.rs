@@ -71,7 +71,8 @@ fn run(group: SharedGroup, method: &str, elements: usize, steps: u64, near: f64)
 #[test]
 fn on_a_fast_group_compressing_has_to_pay() {
     for ranks in [1, 2, 3] {
-        let decisions = Local::run(ranks, |group| run(SharedGroup::new(group), "auto", 20_000, 40, 0.02));
+        // In each step sums in bf16 may round three values below 1 by 2^-9 each.
+        let decisions = Local::run(ranks, |group| run(SharedGroup::new(group), "auto", 20_000, 40, 0.24));
         let last = decisions[0].last().unwrap();
         assert_eq!(decisions[0][0].reason, Reason::Start);
         assert!(last.is_dense() || last.saves().unwrap() > 0.05, "{last}");
@@ -92,7 +93,9 @@ fn notices_a_link_that_changes() -> Result<(), String> {
     let schedule = Schedule::parse(links, "test").unwrap();
     let told = Mutex::new(Vec::new());
     over_link(3, None, Some(schedule), |group| {
-        let decisions = run(SharedGroup::new(group), "auto", 400_000, 130, 0.02);
+        // All of them add in f32, so that what is lost to rounding does not depend on what is chosen.
+        let method = "auto:methods=dense|topk|ar-topk";
+        let decisions = run(SharedGroup::new(group), method, 400_000, 130, 1e-3);
         told.lock().unwrap().extend(decisions);
     });
     let decisions = told.into_inner().unwrap();

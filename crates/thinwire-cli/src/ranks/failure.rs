@@ -5,6 +5,7 @@
 //! connections of a killed process are closed before it is reported, and memory is freed in between. So among
 //! the failures of one short span, those that no lost connection causes are taken for the first.
 
+use std::ops::RangeInclusive;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
@@ -16,6 +17,9 @@ pub const LOST_ANOTHER: u8 = 3;
 
 /// How long after the first failure the cause may still be reported.
 const SPAN: Duration = Duration::from_secs(2);
+
+/// The numbers of signals. An exit code beyond 128 and the highest, such as 255, is none of a signal.
+const SIGNALS: RangeInclusive<i32> = 1..=64;
 
 /// A rank that failed.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +48,7 @@ impl Failure {
     pub fn signal(&self) -> Option<i32> {
         self.status
             .signal()
-            .or_else(|| self.status.code().map(|code| code - 128).filter(|signal| *signal > 0))
+            .or_else(|| self.status.code().map(|code| code - 128).filter(|signal| SIGNALS.contains(signal)))
     }
 }
 
@@ -116,6 +120,8 @@ mod tests {
         );
         assert_eq!(described(&[(0, lost, 0), (2, exit(1), 4)]), "rank 2 ended with exit status: 1");
         assert_eq!(described(&[(0, exit(1), 0), (1, exit(137), 4)]), "rank 1 ended with exit status: 137");
+        // No signal has this number.
+        assert_eq!(described(&[(0, exit(1), 0), (1, exit(255), 4)]), "rank 0 ended with exit status: 1");
     }
 
     #[test]

@@ -74,6 +74,8 @@ impl Settings {
             "RANK" => Some("0".into()),
             "WORLD_SIZE" => Some(ranks.to_string().into()),
             "MASTER_ADDR" | "MASTER_PORT" => None,
+            // Not the first of its machine: that one warns of what is only to be warned of.
+            "LOCAL_RANK" => Some("1".into()),
             name => std::env::var_os(name),
         })
     }

@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use thinwire::files;
-use thinwire::group::{Algorithm, Group, SharedGroup};
+use thinwire::group::{Algorithm, Group, SharedGroup, peer_text};
 use thinwire::method::split_spec;
 use thinwire_train::trainer::Settings;
 
@@ -46,12 +46,13 @@ fn checked_name(message: &[u8]) -> Result<&str> {
         // Spelled as it is: no slash at its end, and no `.`.
         first == Some(Component::Normal(name.as_ref()))
             && parts.next().is_none()
-            && !name.contains(char::is_control)
+            // It is printed.
+            && peer_text(message) == *name
     });
     name.with_context(|| {
         format!(
             "worker 0 named the run's folder {:?}; expected one name without / and ..; give every worker its own --run",
-            String::from_utf8_lossy(message)
+            peer_text(message)
         )
     })
 }
@@ -130,10 +131,14 @@ mod tests {
             "a/",
             "a\0b",
             "\x1b[2J",
+            "\u{202e}nur",
         ];
         for message in messages {
             let error = format!("{:#}", told(message.as_bytes(), None).unwrap_err());
-            assert!(error.contains("expected one name without /") && !error.contains('\x1b'), "{error}");
+            assert!(
+                error.contains("expected one name without /") && !error.contains(['\x1b', '\u{202e}']),
+                "{error}"
+            );
         }
         assert!(told(b"\xff\xfe", None).is_err());
         assert!(told(&[b'a'; 300], None).is_err());

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
+use crate::accused::accused;
 use crate::common::Folder;
-use crate::marked::{Mark, send};
+use crate::marked::{Mark, ORPHANS_END, send};
 
 const WORKERS: usize = 3;
 
@@ -62,8 +63,10 @@ struct Tally {
     slowest_launcher: Duration,
     slowest_rank: Duration,
     wrong: Vec<String>,
-    /// Errors of other ranks that do not name the one that was killed: for the engine to mend, and only shown.
-    unnamed: Vec<String>,
+    /// Errors of other ranks that were looked at.
+    errors_of_others: usize,
+    /// Those that blame nobody, or another rank than the one that was killed.
+    misnamed: Vec<String>,
 }
 
 /// A run in a folder, killed again and again.
@@ -142,6 +145,7 @@ impl Series {
         let words = format!("{} {SLOWLY}", self.words());
         self.tally.resumed += usize::from(words.contains("--resume"));
         let mut command = mark.thinwire(&words.split_whitespace().collect::<Vec<&str>>());
+        let logs: [usize; WORKERS] = std::array::from_fn(|rank| self.log(rank).len());
         let errors = std::fs::File::create(self.folder.path("errors")).unwrap();
         command.current_dir(self.folder.path("")).stdout(Stdio::null()).stderr(errors);
         let launched = Instant::now();
@@ -186,14 +190,31 @@ impl Series {
             self.tally.wrong.push(format!("{kill:?}: {wrong}: {errors}"));
         }
         if let Victim::Rank(rank) = kill.victim {
-            let name = format!("rank {rank}");
-            let others = errors.lines().filter(|line| line.starts_with("error: ") && !line.contains(&name));
-            self.tally.unnamed.extend(others.map(|line| format!("{kill:?}: {line}")));
+            self.check_names(kill, rank, &errors, logs);
         }
         self.check_history(kill, &before);
         if status.success() || has_ended(&self.metrics()) {
             self.complete();
         }
+    }
+
+    /// The log of a rank that does not speak on the terminal.
+    fn log(&self, rank: usize) -> String {
+        let path = self.path("r").join(format!("worker-{rank}.log"));
+        String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
+    }
+
+    /// Every rank that ended because of the one that was killed blames it and nobody else: on the terminal, or in its log
+    /// beyond what was there before.
+    fn check_names(&mut self, kill: Kill, killed: usize, terminal: &str, before: [usize; WORKERS]) {
+        let mut errors = errors_in(terminal);
+        errors.retain(|error| !is_of_launcher(error));
+        for (rank, length) in before.into_iter().enumerate().filter(|(rank, _)| *rank != killed) {
+            errors.extend(errors_in(&self.log(rank)[length..]));
+        }
+        self.tally.errors_of_others += errors.len();
+        errors.retain(|error| !accused(error).into_iter().eq([killed]));
+        self.tally.misnamed.extend(errors.into_iter().map(|error| format!("{kill:?}: {error}")));
     }
 
     /// Whole lines stay and can be read, and the newest checkpoint is whole.
@@ -228,14 +249,27 @@ impl Series {
     }
 }
 
+/// Errors, each with the lines that belong to it.
+fn errors_in(text: &str) -> Vec<String> {
+    let mut errors: Vec<String> = Vec::new();
+    for line in text.lines() {
+        match (line.strip_prefix("error: "), errors.last_mut()) {
+            (Some(error), _) => errors.push(error.to_owned()),
+            (None, Some(last)) if line.starts_with("  ") => *last += line,
+            _ => {}
+        }
+    }
+    errors
+}
+
+fn is_of_launcher(error: &str) -> bool {
+    error.contains(" ended with ") || error.contains("ended by ")
+}
+
 /// What is wrong with the names in the launcher's error.
 fn wrong_names(kill: Kill, ended_well: bool, errors: &str) -> Option<String> {
-    let launchers: Vec<&str> = errors
-        .lines()
-        .filter(|line| {
-            line.starts_with("error: ") && (line.contains(" ended with ") || line.contains("ended by "))
-        })
-        .collect();
+    let launchers: Vec<&str> =
+        errors.lines().filter(|line| line.starts_with("error: ") && is_of_launcher(line)).collect();
     match kill.victim {
         _ if ended_well => (!launchers.is_empty()).then(|| "an error of a run that ended well".to_owned()),
         Victim::Launcher => {
@@ -271,6 +305,11 @@ fn has_ended(text: &[u8]) -> bool {
 const SIGNALS: [Signal; 4] = [Signal::KILL, Signal::TERM, Signal::INT, Signal::HUP];
 
 #[test]
+fn who_is_blamed_is_read_from_errors() {
+    crate::accused::check_accused();
+}
+
+#[test]
 fn kills_at_every_moment_leave_nothing_running_and_lose_nothing() {
     use Moment::{Checkpoint, End, Meeting, Start, Training};
     use Victim::{Launcher, Rank};
@@ -295,7 +334,7 @@ fn kills_at_every_moment_leave_nothing_running_and_lose_nothing() {
     }
     series.complete();
     println!("{:#?}", series.tally);
-    assert!(series.tally.wrong.is_empty(), "{:#?}", series.tally);
+    assert!(series.tally.wrong.is_empty() && series.tally.misnamed.is_empty(), "{:#?}", series.tally);
 }
 
 /// `./test kills`: as many as THINWIRE_KILLS says, drawn from the seed in THINWIRE_SEED.
@@ -327,7 +366,9 @@ fn random_kills() {
     }
     series.complete();
     println!("seed {seed}: {:#?}", series.tally);
-    assert!(series.tally.wrong.is_empty());
+    assert!(series.tally.wrong.is_empty() && series.tally.misnamed.is_empty());
+    assert!(series.tally.errors_of_others > 0);
+    assert!(series.tally.slowest_launcher <= ORPHANS_END, "{:?}", series.tally.slowest_launcher);
 }
 
 /// SplitMix64.

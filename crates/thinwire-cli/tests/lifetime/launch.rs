@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal};
 
 use crate::common::Folder;
-use crate::marked::{Mark, send, wait};
+use crate::marked::{Mark, ORPHANS_END, send, wait};
 
 /// What ends most programs.
 const ALL: [Signal; 4] = [Signal::KILL, Signal::TERM, Signal::INT, Signal::HUP];
@@ -45,6 +45,15 @@ fn family(mark: &Mark, options: &[&str]) -> Launched {
     launched
 }
 
+/// Two ranks that ignore signals.
+fn stubborn() -> (Mark, Launched) {
+    let mark = Mark::new();
+    let script = "trap '' TERM INT HUP; while :; do sleep 1004; done";
+    let launched = Launched::new(mark.thinwire(&["launch", "-n", "2", "--", "sh", "-c", script]));
+    wait("both ranks", || mark.count("sleep 1004") == 2);
+    (mark, launched)
+}
+
 #[test]
 fn what_ranks_have_started_ends_with_the_launcher() {
     for signal in ALL {
@@ -63,12 +72,26 @@ fn what_ranks_have_started_ends_with_the_launcher() {
 #[test]
 fn ranks_that_ignore_signals_end_too() {
     for signal in ALL {
-        let mark = Mark::new();
-        let script = "trap '' TERM INT HUP; while :; do sleep 1004; done";
-        let launched = Launched::new(mark.thinwire(&["launch", "-n", "2", "--", "sh", "-c", script]));
-        wait("both ranks", || mark.count("sleep 1004") == 2);
+        let (mark, launched) = stubborn();
         send(launched.pid(), signal);
         println!("{signal:?} ignored: all gone after {:?}", mark.gone(Instant::now()));
+    }
+}
+
+/// `./test kills`: the same with a bound, for ranks that end when asked to and for those that have to be killed.
+#[test]
+#[ignore = "measures, so needs a machine that is not busy: ./test kills"]
+fn timed_ends_of_orphans() {
+    for signal in ALL {
+        let mark = Mark::new();
+        let launched = family(&mark, &[]);
+        send(launched.pid(), signal);
+        let willing = mark.gone(Instant::now());
+        let (mark, launched) = stubborn();
+        send(launched.pid(), signal);
+        let stubborn = mark.gone(Instant::now());
+        println!("{signal:?}: all gone after {willing:?}, and {stubborn:?} where signals are ignored");
+        assert!(willing.max(stubborn) <= ORPHANS_END);
     }
 }
 
@@ -170,7 +193,9 @@ fn the_rank_that_failed_first_is_named_and_no_other() {
         ("sh -c 'kill -9 $$'; exit $?", "exit status: 137"),
     ] {
         let (mark, folder) = (Mark::new(), Folder::new());
-        let script = script.replace("KILL", &format!("(sleep 0.1; : > gone) & {kill}"));
+        // Its entry stays until its end was noticed, however late that is.
+        let noticed = "(while [ -e /proc/$$ ]; do sleep 0.01; done; : > gone)";
+        let script = script.replace("KILL", &format!("{noticed} & {kill}"));
         let mut command = mark.thinwire(&["launch", "-n", "3", "--", "sh", "-c", &script]);
         command.current_dir(folder.path(""));
         let (status, errors) = Launched::new(command).end();

@@ -3,14 +3,19 @@
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 
 const NAME: &str = "THINWIRE_TEST_MARK";
 
 /// A net for a busy machine. Where a bound is to be shown, the time is printed.
 pub const LIMIT: Duration = Duration::from_secs(30);
+
+/// Within this time nothing is left that a launcher has started, however it ended. Only `./test kills` asserts it.
+pub const ORPHANS_END: Duration = Duration::from_secs(5);
 
 /// A mark of its own. What carries it is killed in the end, whatever the test finds.
 pub struct Mark(String);
@@ -33,8 +38,10 @@ impl Mark {
         Mark(format!("{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// `program` with the mark.
+    /// `program` with the mark. It ignores no signal, whatever this one ignores.
     pub fn command(&self, program: &str) -> Command {
+        static CATCH: Once = Once::new();
+        CATCH.call_once(catch_what_is_ignored);
         let mut command = Command::new(program);
         command.env(NAME, &self.0);
         command
@@ -104,6 +111,19 @@ impl Mark {
             || format!("{:#?}", self.processes()),
         );
         since.elapsed()
+    }
+}
+
+/// `nohup`, and shells for what they run in the background, let programs ignore signals, and these pass it on to what they
+/// start. What is caught instead is not passed on, and has no effect here either.
+fn catch_what_is_ignored() {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    let mask = u64::from_str_radix(mask.trim(), 16).unwrap();
+    for signal in
+        [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP].into_iter().filter(|n| mask & (1 << (n - 1)) != 0)
+    {
+        signal_hook::flag::register(signal, Arc::default()).unwrap();
     }
 }
 

@@ -1,7 +1,7 @@
 /* A disk that is full, for the process it is loaded into (LD_PRELOAD): of the calls that may need room on a disk, those
  * from number FULL_FROM on fail with ENOSPC, until FULL_FOR of them have failed. The first of them, if it is a write,
  * still writes half: that is how a real disk fills. Only the process with RANK = FULL_RANK counts, if that is set.
- * At its end that process writes the number of its calls to the file FULL_COUNT, if that is set. Calls that touch neither a regular
+ * With FULL_READ_ONLY the disk is read-only instead: EROFS, and nothing is written by halves. At its end that process writes the number of its calls to the file FULL_COUNT, if that is set. Calls that touch neither a regular
  * file nor a folder (pipes, sockets, /dev, /proc) do not count. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -51,9 +51,11 @@ static int is_file(int fd) {
     return fstat(fd, &about) == 0 && S_ISREG(about.st_mode);
 }
 
+static int error(void) { return getenv("FULL_READ_ONLY") ? EROFS : ENOSPC; }
+
 static int fails(void) {
     if (!full()) return 0;
-    errno = ENOSPC;
+    errno = error();
     return 1;
 }
 
@@ -61,8 +63,8 @@ static int fails(void) {
 
 ssize_t write(int fd, const void *bytes, size_t length) {
     int room = is_file(fd) ? full() : 0;
-    if (room == 2 || (room == 1 && length < 2)) {
-        errno = ENOSPC;
+    if (room == 2 || (room == 1 && (length < 2 || error() == EROFS))) {
+        errno = error();
         return -1;
     }
     return REAL(write)(fd, bytes, room == 1 ? length / 2 : length);

@@ -1,4 +1,4 @@
-//! A disk that fills at any write: the training goes on, or ends with everything saved so far.
+//! A disk that fills, or becomes read-only, at any write: the training goes on, or ends with everything saved so far.
 //!
 //! The disk is full for one process, by a library that is loaded into it (`full_disk.c`); `./test root` does the same
 //! with small file systems.
@@ -18,6 +18,7 @@ use crate::{names, weights};
 const WORDS: &str = "--model mlp:hidden=16 -n 2 --batch 16 --epochs 0.3 --save-every 0.1 --probes 0 --threads 1 --method topk";
 const STEPS: u64 = 14;
 const NO_ROOM: &str = "No space left on device";
+const READ_ONLY: &str = "Read-only file system";
 
 /// How a disk is full.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +29,14 @@ struct Full {
     count: Option<usize>,
     /// The only rank whose disk it is; `None`: that of all processes.
     rank: Option<usize>,
+    /// It is not full but read-only.
+    read_only: bool,
+}
+
+impl Full {
+    fn error(self) -> &'static str {
+        if self.read_only { READ_ONLY } else { NO_ROOM }
+    }
 }
 
 /// The library, compiled. Rust needs a C compiler for its linker, so there is one.
@@ -66,28 +75,30 @@ fn output(command: &mut Command, what: &str) -> Output {
 /// What came of a training on a full disk.
 struct Outcome {
     what: String,
+    /// The system's error when a write fails.
+    reason: &'static str,
     succeeded: bool,
     printed: String,
     errors: String,
 }
 
 impl Outcome {
-    fn of(what: String, output: Output) -> Outcome {
+    fn of(what: String, reason: &'static str, output: Output) -> Outcome {
         let printed = String::from_utf8(output.stdout).unwrap();
         let errors = String::from_utf8(output.stderr).unwrap();
         assert!(matches!(output.status.code(), Some(0 | 1)), "{what}: {:?}\n{errors}", output.status);
-        Outcome { succeeded: output.status.success(), what, printed, errors }
+        Outcome { succeeded: output.status.success(), what, reason, printed, errors }
     }
 
     /// Everything that must hold wherever the disk was full. `run` and `save` are the folders.
     fn check(&self, run: &Path, save: &Path) {
-        let Outcome { what, succeeded, printed, errors } = self;
+        let Outcome { what, reason, succeeded, printed, errors } = self;
         let say = format!("{what}, success {succeeded}:\n{errors}");
         assert!(!errors.contains("panicked"), "{say}");
         // Every failure is reported with its reason.
         let is_error = |line: &&str| line.starts_with("error: ");
         assert_eq!(errors.lines().any(|line| is_error(&line)), !succeeded, "{say}");
-        assert!(*succeeded || errors.contains(NO_ROOM), "{say}");
+        assert!(*succeeded || errors.contains(reason), "{say}");
 
         let steps = self.check_record(run, &say);
         let saved = check_checkpoints(save, &say);
@@ -159,15 +170,18 @@ fn train(folder: &Folder, library: &Path, group: &str, full: Full) -> Outcome {
     if let Some(rank) = full.rank {
         command.env("FULL_RANK", rank.to_string());
     }
+    if full.read_only {
+        command.env("FULL_READ_ONLY", "");
+    }
     let what = format!("{group}, {full:?}");
-    let outcome = Outcome::of(what.clone(), output(&mut command, &what));
+    let outcome = Outcome::of(what.clone(), full.error(), output(&mut command, &what));
     outcome.check(&folder.path("r"), &folder.path("c"));
     outcome
 }
 
 /// How many calls of a training need room on a disk: all processes' in one, or those of one rank.
 fn calls(folder: &Folder, library: &Path, group: &str, rank: Option<usize>) -> usize {
-    let never = Full { from: usize::MAX >> 1, count: None, rank };
+    let never = Full { from: usize::MAX >> 1, count: None, rank, read_only: false };
     let outcome = train(folder, library, group, never);
     assert!(outcome.succeeded && !outcome.errors.contains(NO_ROOM), "{}", outcome.errors);
     String::from_utf8(folder.read("calls")).unwrap().parse().unwrap()
@@ -175,14 +189,15 @@ fn calls(folder: &Folder, library: &Path, group: &str, rank: Option<usize>) -> u
 
 /// Lets the disk be full at every call, or at every so many. Gives at how many it was, and how often the training came to
 /// its end.
-fn sweep(group: &str, step: usize, count: Option<usize>, rank: Option<usize>) -> (usize, usize) {
+fn sweep(group: &str, step: usize, full: Full) -> (usize, usize) {
+    let Full { rank, .. } = full;
     let folder = Folder::new();
     let library = library(&folder);
     let whole = weights(&folder, &format!("{WORDS} --group {group}"));
     let calls = calls(&folder, &library, group, rank);
     let (mut points, mut ended) = (0, 0);
     for from in (0..calls).step_by(step) {
-        let outcome = train(&folder, &library, group, Full { from, count, rank });
+        let outcome = train(&folder, &library, group, Full { from, ..full });
         points += 1;
         ended += usize::from(outcome.printed.contains("accuracy"));
         // What is there goes on as if nothing had been.
@@ -200,9 +215,18 @@ fn sweep(group: &str, step: usize, count: Option<usize>, rank: Option<usize>) ->
     (points, ended)
 }
 
+/// From the start on, for all.
+const ALWAYS: Full = Full { from: 0, count: None, rank: None, read_only: false };
+
+#[test]
+fn a_disk_that_is_read_only_from_any_write_on() {
+    let (points, ended) = sweep("local", 5, Full { read_only: true, ..ALWAYS });
+    assert!(points > 12 && ended > points / 2, "{ended} of {points}");
+}
+
 #[test]
 fn a_disk_that_is_full_from_any_write_on() {
-    let (points, ended) = sweep("local", 1, None, None);
+    let (points, ended) = sweep("local", 1, ALWAYS);
     // Only what comes before the first step ends the training: that was checked for each.
     assert!(points > 60 && ended > points / 2, "{ended} of {points}");
 }
@@ -210,7 +234,7 @@ fn a_disk_that_is_full_from_any_write_on() {
 #[test]
 fn a_disk_that_is_full_for_a_while() {
     for count in [1, 20] {
-        let (points, ended) = sweep("local", 3, Some(count), None);
+        let (points, ended) = sweep("local", 3, Full { count: Some(count), ..ALWAYS });
         assert!(ended > points / 2, "{ended} of {points}");
     }
 }
@@ -218,7 +242,7 @@ fn a_disk_that_is_full_for_a_while() {
 #[test]
 fn a_disk_that_is_full_for_one_rank_alone() {
     for rank in [0, 1] {
-        let (points, ended) = sweep("tcp", 4, None, Some(rank));
+        let (points, ended) = sweep("tcp", 4, Full { rank: Some(rank), ..ALWAYS });
         assert!(ended > points / 2, "rank {rank}: {ended} of {points}");
     }
 }
@@ -229,7 +253,7 @@ fn what_was_missed_is_noted_once_there_is_room_again() {
     let library = library(&folder);
     let mut seen = 0;
     for from in (0..90).step_by(5) {
-        let outcome = train(&folder, &library, "local", Full { from, count: Some(3), rank: None });
+        let outcome = train(&folder, &library, "local", Full { from, count: Some(3), ..ALWAYS });
         let recorded = Recorded::read(&folder.path("r"));
         let notes = recorded.map_or(Vec::new(), |recorded| recorded.notes);
         let noted = notes.iter().any(|(_, text)| text.contains("could not be recorded"));
@@ -274,7 +298,7 @@ fn a_small_file_system_that_fills_anywhere() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_thinwire"));
         command.args(format!("train {WORDS} --group local --run r --save c").split_whitespace());
         let what = format!("{size} KiB");
-        let outcome = Outcome::of(what.clone(), output(command.current_dir(&place), &what));
+        let outcome = Outcome::of(what.clone(), NO_ROOM, output(command.current_dir(&place), &what));
         outcome.check(&place.join("r"), &place.join("c"));
         failed += usize::from(!outcome.succeeded);
         whole += usize::from(outcome.succeeded && !outcome.errors.contains(NO_ROOM));

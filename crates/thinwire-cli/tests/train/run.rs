@@ -112,6 +112,24 @@ fn threads_and_processes_and_links_end_with_the_same_weights() {
 }
 
 #[test]
+fn a_secret_that_others_may_read_is_warned_of_once() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new();
+    folder.write("secret", "hush\n");
+    std::fs::set_permissions(folder.path("secret"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    let program = env!("CARGO_BIN_EXE_thinwire");
+    let train = format!("train {TINY} --threads 1 --secret-file secret");
+    let launched = format!("launch -n 2 --secret-file secret -- {program} train {TINY} --threads 1");
+    for words in [train, launched] {
+        let output = folder.run(&words);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{errors}");
+        let warnings = errors.matches("can be read or changed by other users (mode 644)").count();
+        assert_eq!(warnings, 1, "{words}: {errors}");
+    }
+}
+
+#[test]
 fn workers_that_were_launched_train_together() {
     let folder = Folder::new();
     let program = env!("CARGO_BIN_EXE_thinwire");

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use thinwire::files;
 
 use super::{Content, MANIFEST, bad, elements};
 use crate::trainer::Tally;
@@ -83,7 +84,7 @@ impl Manifest {
     /// Reads the file in `folder` and checks everything that can be told without the others.
     pub fn read(folder: &Path) -> Result<Manifest> {
         let path = &folder.join(MANIFEST);
-        let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, &error))?;
+        let bytes = files::read_trusted(path).map_err(|error| Error::io("read", path, &error))?;
         Manifest::from_text(path, &bytes)
     }
 

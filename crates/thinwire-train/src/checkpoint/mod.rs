@@ -12,7 +12,9 @@
 //! All files are written into `step-000123.partial`, each brought to the disk, `checkpoint.json` last; then the folder is
 //! renamed, and `latest` replaced. A folder without `checkpoint.json` is not a checkpoint. So a run that is stopped at
 //! any moment, and a disk that is full at any write, leaves the checkpoint before it, and `latest` with it. What is left
-//! of a `.partial` folder is removed when a write fails, and when a run starts to save into `DIR`.
+//! of a `.partial` folder is removed when a write fails, and when a run starts to save into `DIR`; one that has its
+//! `checkpoint.json` is whole, and gets its name then. A checkpoint of the same step that is of a run with other settings
+//! is kept, as `step-000123.replaced`.
 //!
 //! All workers write into the same `DIR`, and all files are read back from it. Over several machines it must be a
 //! shared folder; or else the files of all machines must be copied into one folder before a run is resumed, and what
@@ -85,6 +87,8 @@ impl Content {
 
 const MANIFEST: &str = "checkpoint.json";
 const LATEST: &str = "latest";
+/// What the name of a folder ends with that is being written.
+const PARTIAL: &str = ".partial";
 
 /// All folders of checkpoints in `dir` that are complete, with their steps, oldest first.
 fn complete(dir: &Path) -> Result<Vec<(u64, PathBuf)>> {
@@ -98,6 +102,16 @@ fn complete(dir: &Path) -> Result<Vec<(u64, PathBuf)>> {
     }
     found.sort();
     Ok(found)
+}
+
+/// The newest checkpoint in `dir` that is whole and lacks only its name, because a run was stopped just then.
+fn unnamed(dir: &Path) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(dir).ok()?.flatten();
+    let whole = entries.filter_map(|entry| {
+        let step = entry.file_name().to_str()?.strip_suffix(PARTIAL).and_then(step_of)?;
+        entry.path().join(MANIFEST).is_file().then(|| (step, entry.path()))
+    });
+    whole.max().map(|(_, folder)| folder)
 }
 
 /// The number of elements of a shape.

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use thinwire::files;
 use thinwire::memory::State;
 
 use super::manifest::{FileRecord, Layer, Manifest, Position};
 use super::tensors::{self, Owned};
-use super::{Content, LATEST, MANIFEST, Statistic, bad, complete, elements, step_of};
+use super::{Content, LATEST, MANIFEST, Statistic, bad, complete, elements, step_of, unnamed};
 use crate::optimizer::Optimizer;
 use crate::{Error, Result};
 
@@ -80,10 +81,14 @@ pub(super) fn find(dir: &Path) -> Result<PathBuf> {
             tracing::warn!("there is no {}; going on from {}", path.display(), newest.display());
             return Ok(newest);
         }
+        if let Some(whole) = unnamed(dir) {
+            tracing::warn!("there is no {}; going on from {}", path.display(), whole.display());
+            return Ok(whole);
+        }
         let expected = format!("{MANIFEST} or {LATEST}: a checkpoint, or a folder of checkpoints");
         return Err(bad(dir, "the folder", "neither", expected));
     }
-    let text = std::fs::read(path).map_err(|error| Error::io("read", path, &error))?;
+    let text = files::read_trusted(path).map_err(|error| Error::io("read", path, &error))?;
     let text = String::from_utf8_lossy(&text);
     let name = text.trim_end();
     let Some(step) = step_of(name) else {

@@ -67,7 +67,7 @@ pub(super) fn write(
 
 /// Length and CRC-32 of a file that is there.
 pub(super) fn record(path: &Path, name: String) -> Result<FileRecord> {
-    let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, &error))?;
+    let bytes = files::read_trusted(path).map_err(|error| Error::io("read", path, &error))?;
     Ok(FileRecord { name, length: bytes.len() as u64, crc32: crc32fast::hash(&bytes) })
 }
 
@@ -78,7 +78,7 @@ pub(super) fn read_recorded(folder: &Path, expected: &FileRecord) -> Result<Vec<
     if length != expected.length {
         return Err(bad(path, "length", format!("{length} bytes"), format!("{} bytes", expected.length)));
     }
-    let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, &error))?;
+    let bytes = files::read_trusted(path).map_err(|error| Error::io("read", path, &error))?;
     let crc32 = crc32fast::hash(&bytes);
     if crc32 != expected.crc32 {
         return Err(bad(path, "CRC-32", format!("{crc32:08x}"), format!("{:08x}", expected.crc32)));

@@ -276,6 +276,41 @@ fn what_a_stopped_run_left_is_cleaned_up_at_the_next_start() {
 }
 
 #[test]
+fn the_first_checkpoint_is_found_that_has_not_yet_its_name() {
+    let run = run();
+    let folder = run.write(10);
+    let partial = run.path().join("step-000010.partial");
+    std::fs::rename(&folder, &partial).unwrap();
+    std::fs::remove_file(run.path().join(LATEST)).unwrap();
+    // As the launcher reads it, before any worker has started.
+    assert_eq!(read(run.path()).unwrap().position().step, 10);
+    read_all(run.path()).unwrap();
+    run.writer().start(0).unwrap();
+    assert_eq!(read(run.path()).unwrap().folder(), folder);
+    // One that is not whole is none.
+    std::fs::rename(&folder, &partial).unwrap();
+    std::fs::remove_file(partial.join(MANIFEST)).unwrap();
+    assert!(failure(run.path(), "half of a checkpoint").contains("neither"));
+}
+
+#[test]
+fn a_checkpoint_of_another_run_is_kept_under_another_name() {
+    let mut run = run();
+    for seed in ["5", "6", "7"] {
+        run.settings.insert("seed".into(), seed.into());
+        run.write(10);
+    }
+    // The same run again takes the place of its own.
+    run.write(10);
+    assert_eq!(run.names(), ["latest", "step-000010", "step-000010.replaced", "step-000010.replaced-2"]);
+    for (name, seed) in [("", "7"), ("step-000010.replaced", "5"), ("step-000010.replaced-2", "6")] {
+        let checkpoint = read(&run.path().join(name)).unwrap();
+        assert_eq!(checkpoint.settings().get("seed").map(String::as_str), Some(seed), "{name}");
+        read_all(&run.path().join(name)).unwrap();
+    }
+}
+
+#[test]
 fn a_folder_that_can_not_be_written_is_told_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
@@ -351,6 +386,9 @@ fn what_can_not_be_read_back_is_not_written() {
     assert!(finish(&run, &parts[..1]).contains("parts of workers [1]"));
     assert!(finish(&run, &[]).contains("parts of workers []"));
     assert!(Part::from_message(b"?").is_err());
+    // The error quotes the message, and is printed.
+    let quoted = Part::from_message(br#"{"\u001b[2J\u202e": 1}"#).unwrap_err().to_string();
+    assert!(quoted.contains("\u{fffd}[2J\u{fffd}") && !quoted.contains(['\x1b', '\u{202e}']), "{quoted:?}");
     let failed = Written::Err("no room".into());
     assert_eq!(Part::from_message(&Part::to_message(&failed)).unwrap(), failed);
     run.weights[1][2] = f32::NAN;

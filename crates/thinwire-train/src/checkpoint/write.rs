@@ -6,16 +6,19 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use thinwire::files::{self, Access, Staged};
+use thinwire::group::peer_text;
 use thinwire::memory::State;
 
 use super::manifest::{FileRecord, Layer, Manifest, OptimizerRecord, Position};
 use super::tensors::{self, View};
-use super::{Content, LATEST, MANIFEST, Statistic, bad, complete, elements, folder_name, read, step_of};
+use super::{
+    Content, LATEST, MANIFEST, PARTIAL, Statistic, bad, complete, elements, folder_name, read, step_of,
+};
 use crate::optimizer::Optimizer;
 use crate::{Error, Result};
 
-/// What the name of a folder ends with that is being written.
-const PARTIAL: &str = ".partial";
+/// What is appended to the name of a checkpoint of another run when one of the same step takes its name.
+const REPLACED: &str = ".replaced";
 
 /// How many checkpoints are kept unless told otherwise.
 pub const KEEP: usize = 2;
@@ -54,7 +57,8 @@ impl Part {
     pub fn from_message(bytes: &[u8]) -> Result<Written> {
         serde_json::from_slice(bytes).map_err(|error| Error::BadSetting {
             name: "part of a checkpoint".into(),
-            found: error.to_string(),
+            // It quotes what was sent.
+            found: peer_text(error.to_string().as_bytes()),
             expected: "all workers must run the same version of the program".into(),
         })
     }
@@ -217,8 +221,10 @@ impl Writer {
             matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists)
         };
         let renamed = match std::fs::rename(partial, folder) {
-            // Of a run that has gone back: it is replaced.
-            Err(error) if full(&error) => delete(folder).map(|()| std::fs::rename(partial, folder))?,
+            Err(error) if full(&error) => {
+                make_way(folder, partial)?;
+                std::fs::rename(partial, folder)
+            }
             renamed => renamed,
         };
         match renamed {
@@ -251,6 +257,29 @@ impl Writer {
         let surplus = older.len().saturating_sub(self.keep - 1);
         older[..surplus].iter().try_for_each(|folder| delete(folder))
     }
+}
+
+/// Lets the checkpoint in `partial` take the name of `folder`: what is there is deleted if it is of the same run, which
+/// has gone back, or no checkpoint. One of another run gets another name.
+fn make_way(folder: &Path, partial: &Path) -> Result<()> {
+    let is_checkpoint = folder.join(MANIFEST).is_file();
+    let settings = |folder| Manifest::read(folder).ok().map(|manifest| manifest.settings);
+    if !is_checkpoint || settings(folder).is_some_and(|old| settings(partial) == Some(old)) {
+        return delete(folder);
+    }
+    let mut name = folder.as_os_str().to_owned();
+    name.push(REPLACED);
+    let mut kept = PathBuf::from(&name);
+    for number in 2_u64.. {
+        if !kept.exists() {
+            break;
+        }
+        let mut numbered = name.clone();
+        numbered.push(format!("-{number}"));
+        kept = numbered.into();
+    }
+    tracing::warn!("{} is of a run with other settings; it is now {}", folder.display(), kept.display());
+    std::fs::rename(folder, &kept).map_err(|error| Error::io("rename", folder, &error))
 }
 
 /// Deletes a checkpoint: first what makes it one, so that half of one is never taken for a whole. Files that are not

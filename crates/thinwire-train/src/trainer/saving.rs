@@ -4,7 +4,7 @@
 //! the same outcome. A checkpoint that can't be written costs a note; the run goes on and tries again with the next. Only
 //! when the last one of a run is missing does the run end with an error, after everything else has been told.
 
-use thinwire::group::{Algorithm, Gathered, Group};
+use thinwire::group::{Algorithm, Gathered, Group, peer_text};
 
 use super::Settings;
 use super::resume::read_statistics;
@@ -71,7 +71,7 @@ impl Saving {
         for (rank, message) in gathered.iter().enumerate() {
             match Part::from_message(message)? {
                 Ok(part) => parts.push(part),
-                Err(reason) => return Ok(Some(of_worker(rank, &reason))),
+                Err(reason) => return Ok(Some(of_worker(rank, reason.as_bytes()))),
             }
         }
         let mut failure = Vec::new();
@@ -88,7 +88,7 @@ impl Saving {
             }
         }
         worker.group.broadcast(0, &mut failure, LONGEST_PART, Algorithm::Tree)?;
-        Ok((!failure.is_empty()).then(|| of_worker(0, &String::from_utf8_lossy(&failure))))
+        Ok((!failure.is_empty()).then(|| of_worker(0, &failure)))
     }
 
     /// The run is over: an error if its last checkpoint is not there.
@@ -114,8 +114,18 @@ fn of_the_disk<T>(result: Result<T>) -> Result<std::result::Result<T, String>> {
 }
 
 /// The words of another worker, fit to be shown.
-fn of_worker(rank: usize, reason: &str) -> String {
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
-    let reason: String = reason.chars().take(LONGEST_REASON).map(plain).collect();
+fn of_worker(rank: usize, reason: &[u8]) -> String {
+    let reason: String = peer_text(reason).chars().take(LONGEST_REASON).collect();
     format!("worker {rank}: {reason}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_of_others_reach_no_terminal_as_they_are() {
+        assert_eq!(of_worker(2, b"no\nroom\x1b[2J\xe2\x80\xae"), "worker 2: no room\u{fffd}[2J\u{fffd}");
+        assert_eq!(of_worker(0, &[b'a'; 9_999]).len(), "worker 0: ".len() + LONGEST_REASON);
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use burn::tensor::Device;
 use thinwire::Synchronizer;
 use thinwire::adapt::gain::{Curve, Shadow};
-use thinwire::group::{Algorithm, Gathered, Group, SharedGroup, Traffic};
+use thinwire::group::{Algorithm, Gathered, Group, SharedGroup, Traffic, peer_text};
 use thinwire::pipeline::Recipe;
 use thinwire::synchronizer::{NO_WEIGHTS, Options, StepReport};
 
@@ -266,9 +266,9 @@ fn agree_on(group: &mut SharedGroup, mine: &BTreeMap<String, String>) -> Result<
     let mut gathered = Gathered::default();
     group.all_gather(mine.join("\n").as_bytes(), LONGEST, Algorithm::Tree, &mut gathered)?;
     for (rank, theirs) in gathered.iter().enumerate() {
-        let theirs = String::from_utf8_lossy(theirs);
-        let pairs = mine.iter().zip(theirs.split('\n'));
-        if let Some((mine, theirs)) = pairs.into_iter().find(|(mine, theirs)| mine != theirs) {
+        let mut pairs = mine.iter().zip(theirs.split(|byte| *byte == b'\n'));
+        if let Some((mine, theirs)) = pairs.find(|(mine, theirs)| mine.as_bytes() != *theirs) {
+            let theirs = peer_text(theirs);
             return Err(Error::BadSetting {
                 name: format!("--{mine}"),
                 found: "here".into(),
@@ -318,5 +318,24 @@ impl Step {
             synchronizer: report.times.total.as_secs_f64(),
             ..times
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use thinwire::group::Local;
+
+    use super::*;
+
+    #[test]
+    fn settings_of_others_reach_no_terminal_as_they_are() {
+        let errors = Local::run(2, |group| {
+            let mut group = SharedGroup::new(group);
+            let seed = if group.rank() == 0 { "1" } else { "2\x1b[2J\u{202e}" };
+            agree_on(&mut group, &BTreeMap::from([("seed".to_owned(), seed.to_owned())]))
+                .unwrap_err()
+                .to_string()
+        });
+        assert!(errors[0].contains("worker 1 has --seed 2\u{fffd}[2J\u{fffd};"), "{errors:?}");
     }
 }

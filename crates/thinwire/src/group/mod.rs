@@ -54,7 +54,7 @@ pub use mesh::Mesh;
 #[cfg(feature = "mpi")]
 pub use mpi::Mpi;
 pub use numbers::{Precision, Sum};
-pub(crate) use peer_text::peer_text;
+pub use peer_text::peer_text;
 pub use shared::SharedGroup;
 pub use tcp::{Link, Schedule, Secret, Tcp, TcpSettings};
 

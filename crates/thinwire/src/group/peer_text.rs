@@ -5,8 +5,16 @@
 //! tabs become spaces, all others U+FFFD, the replacement character. Every decoder of a peer's text uses this
 //! function, so that no text with such a character gets any further.
 
-/// Decodes `bytes` as UTF-8, on one line and without characters that should not be printed.
-pub(crate) fn peer_text(bytes: &[u8]) -> String {
+/// Decodes `bytes`, text that another rank has sent, so that it is safe to print.
+///
+/// Line breaks and tabs become spaces. Bytes that are not UTF-8, control characters (such as escape sequences) and the
+/// invisible characters that reorder or hide text become U+FFFD.
+///
+/// ```
+/// assert_eq!(thinwire::group::peer_text(b"no\nroom\x1b[2J"), "no room\u{fffd}[2J");
+/// ```
+#[must_use]
+pub fn peer_text(bytes: &[u8]) -> String {
     let printable = |c: char| match c {
         '\n' | '\r' | '\t' => ' ',
         c if is_unsafe(c) => '\u{fffd}',

@@ -72,10 +72,11 @@ impl State {
         self.selectors.extend(other.selectors);
     }
 
-    /// Reads a state; a file that is damaged or of another kind is an error that names it.
+    /// Reads a state. A file that is damaged or of another kind is an error that names it; so is one of another user, or
+    /// that everybody may write to ([`files::read_trusted`]).
     pub fn read(path: &Path) -> Result<State> {
         let name = path.display().to_string();
-        let bytes = std::fs::read(path).map_err(|error| Error::Io {
+        let bytes = files::read_trusted(path).map_err(|error| Error::Io {
             action: "read",
             path: name.clone(),
             reason: error.to_string(),

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 use std::os::unix::process::ExitStatusExt;
 
+use super::accused::accused;
 use super::rank::ENDED_WITH_ERROR;
 use super::start::End;
 
@@ -55,6 +56,16 @@ pub fn says(end: &End, words: &[&str]) -> Result<(), String> {
         Some(word) => Err(format!("its error does not say {word:?}")),
         None => Ok(()),
     }
+}
+
+/// It ended with an error that blames `culprit` and no other rank.
+pub fn blames_only(end: &End, culprit: usize) -> Result<(), String> {
+    ended_with_error(end)?;
+    let ranks = accused(end.error());
+    if ranks.iter().eq([&culprit]) {
+        return Ok(());
+    }
+    Err(format!("its error blames ranks {ranks:?} instead of rank {culprit} alone"))
 }
 
 pub fn ended_well(end: &End) -> Result<(), String> {

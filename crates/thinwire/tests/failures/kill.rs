@@ -105,8 +105,10 @@ fn joining() -> Vec<Scenario> {
             ranks.start(3, &part, &[])?;
             let ends = ranks.finish()?;
             judge::was_killed(&ends, victim)?;
-            let name = format!("rank {victim}");
-            judge::all_but(&ends, Some(victim), |end| judge::says(end, &["could not join the group", &name]))
+            judge::all_but(&ends, Some(victim), |end| {
+                judge::says(end, &["could not join the group"])?;
+                judge::blames_only(end, victim)
+            })
         }));
     }
     // Wherever the meeting, or the training after it, happens to be.
@@ -114,7 +116,7 @@ fn joining() -> Vec<Scenario> {
         all.push(Scenario::new(format!("kill: rank {victim} after {delay} ms"), move || {
             let mut ranks = Ranks::new();
             // On a busy machine the ranks start seconds apart.
-            ranks.deadlines = [2.0 * SHORT; SIZE];
+            ranks.deadlines = [PATIENT; SIZE];
             let secret = (delay % 40 == 0).then(|| ("THINWIRE_SECRET", "hush".to_owned()));
             ranks.variables.extend(secret);
             let pause = Duration::from_millis(1);
@@ -123,8 +125,7 @@ fn joining() -> Vec<Scenario> {
             ranks.signal(victim, Signal::KILL)?;
             let ends = ranks.finish()?;
             judge::was_killed(&ends, victim)?;
-            let name = format!("rank {victim}");
-            judge::all_but(&ends, Some(victim), |end| judge::says(end, &[&name]))
+            judge::all_but(&ends, Some(victim), |end| judge::blames_only(end, victim))
         }));
     }
     for victim in [1, 3] {
@@ -137,9 +138,9 @@ fn joining() -> Vec<Scenario> {
                 ranks.start_all(|rank| Part { half_join: half_join(rank), ..Part::of("topk") })?;
                 let ends = ranks.finish()?;
                 judge::was_killed(&ends, victim)?;
-                let name = format!("rank {victim}");
                 judge::all_but(&ends, Some(victim), |end| {
-                    judge::says(end, &["could not join the group", &name])
+                    judge::says(end, &["could not join the group"])?;
+                    judge::blames_only(end, victim)
                 })
             },
         ));

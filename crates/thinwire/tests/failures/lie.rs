@@ -15,11 +15,14 @@ fn lies(method: &str, liar: usize, call: usize, lie: Lie, words: &'static str) -
         let sabotage = Sabotage { step: Some(STEP), call, moment: Moment::Before, deed: Deed::Send(lie) };
         let ends = sabotaged(part.clone(), liar, sabotage, PATIENT)?.finish()?;
         let (step, rank) = (format!("step {STEP}: "), format!("rank {liar} {words}"));
-        // The liar may be the first to find out, and tell the others.
-        let own_words = format!("rank {liar} gave up: {step}rank {liar} {UNUSABLE}");
+        // The liar may be the first to notice; its account then comes from itself or by another rank.
+        let own = format!("{step}rank {liar} {UNUSABLE}");
+        let direct = format!("rank {liar} gave up: {own}");
+        let passed_on = format!("gave up because of rank {liar}: {own}");
         judge::all_but(&ends, Some(liar), |end| {
             judge::says(end, &[&step, &rank])
-                .or_else(|reason| judge::says(end, &[&own_words]).map_err(|_| reason))
+                .or_else(|reason| judge::says(end, &[&direct]).map_err(|_| reason))
+                .or_else(|reason| judge::says(end, &[&passed_on]).map_err(|_| reason))
         })
     })
 }

@@ -6,6 +6,8 @@
 //! `cargo test -p thinwire --test failures -- --ignored`.
 
 mod abandon;
+#[path = "../support/accused.rs"]
+mod accused;
 mod cut;
 mod disagree;
 mod freeze;
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
 }
 
 fn run_all(scenarios: Vec<Scenario>) -> ExitCode {
+    accused::check_accused();
     let (begun, count) = (Instant::now(), scenarios.len());
     let left = Mutex::new(scenarios.into_iter());
     let failed = Mutex::new(Vec::new());

@@ -3,14 +3,14 @@
 //! Whoever reaches the port can connect faster than anybody is served, so room is limited and the choice of the one
 //! that leaves decides who gets in. The victim is a caller
 //! 1. of the source with the most callers, so that a source which floods the port displaces only its own;
-//! 2. among these, one that has stood still for more than [`A_MOMENT`]: a rank that has just connected has had no
-//!    time to say anything;
-//! 3. among these, the one that has come least far in its introduction: silence and noise leave before a valid
-//!    greeting, a greeting before a handshake;
-//! 4. among these, the one that has stood still for longest. An honest rank moves on with every round trip.
+//! 2. among these, one without a valid greeting. A rank sends its greeting with its first bytes;
+//! 3. among these, one that has stood still for more than [`A_MOMENT`], because the others may still be answering;
+//! 4. among these, the one that has come least far in its introduction: a greeting leaves before a handshake;
+//! 5. among these, the one that has stood still for longest. An honest rank moves on with every round trip.
 //!
-//! So an honest caller is never displaced by other addresses, and by its own address only while it stands still for
-//! as long as that address needs to open [`MOST_CALLERS`] connections.
+//! So an honest caller is displaced by its own address only, and only while it stands still for as long as that address
+//! needs to open [`MOST_CALLERS`] connections. Against callers from about as many addresses, of which none has more than
+//! the rank's own, the first rule decides nothing: there the others do.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// Callers that are listened to at once, which is also a bound on open files.
 pub(super) const MOST_CALLERS: usize = 256;
 
-/// Silence for this long says nothing about a caller.
+/// One that stands still for no longer may be about to go on.
 const A_MOMENT: Duration = Duration::from_millis(100);
 
 /// One caller.
@@ -103,7 +103,8 @@ impl<T> Callers<T> {
         let held = |source: IpAddr| sources.iter().find(|(other, _)| *other == source).map_or(0, |s| s.1);
         let fresh = |entry: &Entry<T>| now.saturating_duration_since(entry.moved) < A_MOMENT;
         let stays = |entry: &Entry<T>| {
-            (std::cmp::Reverse(held(entry.source)), fresh(entry), entry.progress, entry.moved)
+            let greeted = entry.progress > 0;
+            (std::cmp::Reverse(held(entry.source)), greeted, fresh(entry), entry.progress, entry.moved)
         };
         let victim = self.entries.iter().enumerate().min_by_key(|(_, entry)| stays(entry));
         victim.map(|(at, _)| at).map(|at| self.entries.swap_remove(at))
@@ -180,16 +181,31 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_just_come_may_be_silent_for_a_moment() {
+    fn a_valid_greeting_outlives_any_number_without_one() {
         let mut flood = Flood::new();
-        for _ in 0..MOST_CALLERS {
-            flood.come("127.0.0.1", 1, "greeting");
+        flood.come("127.0.0.1", 1, "honest");
+        for _ in 0..100 * MOST_CALLERS {
+            flood.come("127.0.0.1", 0, "silent");
         }
-        flood.come("127.0.0.1", 0, "honest");
-        flood.come("127.0.0.1", 1, "greeting");
+        assert!(flood.has("honest"));
+        // From as many addresses, too.
+        for number in 0..100 * MOST_CALLERS {
+            flood.come(&format!("10.0.{}.{}", number >> 8 & 255, number & 255), 0, "silent");
+        }
+        assert!(flood.has("honest"));
+    }
+
+    #[test]
+    fn one_that_has_just_greeted_outlives_those_that_stand_still_in_their_handshakes() {
+        let mut flood = Flood::new();
+        for _ in 0..2 * MOST_CALLERS {
+            flood.come("127.0.0.1", 3, "handshake");
+        }
+        flood.come("127.0.0.1", 1, "honest");
+        flood.come("127.0.0.1", 3, "handshake");
         assert!(flood.has("honest"));
         for _ in 0..A_MOMENT.as_millis() {
-            flood.come("127.0.0.1", 1, "greeting");
+            flood.come("127.0.0.1", 3, "handshake");
         }
         assert!(!flood.has("honest"));
     }

@@ -15,7 +15,7 @@ use super::connection::Connection;
 use super::hello::Purpose;
 use super::line::{Failure, Line, farewell};
 use super::reception::{Caller, Reception};
-use super::rendezvous::list;
+use super::rendezvous::{is_taken, list};
 use super::socket::poll_until;
 use super::wire::Peer;
 
@@ -64,6 +64,8 @@ impl Report {
 pub(super) struct Places {
     pub rank: usize,
     pub group: u64,
+    /// At rank 0, from where the others have joined, from rank 1 on.
+    joined: Vec<SocketAddr>,
     data: Vec<Option<(Connection, SocketAddr)>>,
     notes: Vec<Option<(Connection, SocketAddr)>>,
 }
@@ -71,7 +73,13 @@ pub(super) struct Places {
 impl Places {
     pub fn new(rank: usize, size: usize, group: u64) -> Places {
         let none = || (0..size).map(|_| None).collect();
-        Places { rank, group, data: none(), notes: none() }
+        Places { rank, group, joined: vec![], data: none(), notes: none() }
+    }
+
+    /// Those of rank 0, for the ranks that have joined.
+    pub fn of_host(guests: &[Caller], group: u64) -> Places {
+        let joined = guests.iter().map(|guest| guest.from).collect();
+        Places { joined, ..Places::new(0, guests.len() + 1, group) }
     }
 
     /// The higher ranks that have not called.
@@ -83,34 +91,41 @@ impl Places {
     /// Answers some of those who have introduced themselves.
     fn answer(&mut self, reception: &Reception) {
         for caller in std::iter::from_fn(|| reception.next()).take(AT_ONCE) {
-            self.place(caller);
+            self.place(caller, reception);
         }
     }
 
-    fn place(&mut self, mut caller: Caller) {
-        let (rank, peer) = (self.rank, caller.rank as usize);
-        let place = match caller.hello.purpose {
-            Purpose::Join if rank == 0 => {
-                let reason = format!("there is a rank {peer} already; is the group of an earlier start?");
-                return refuse(caller, &reason);
-            }
-            Purpose::Join => {
-                return refuse(caller, &format!("this is rank {rank}; groups are joined at rank 0"));
-            }
-            _ if caller.hello.group != self.group => {
-                return refuse(caller, "it belongs to another group of ranks");
-            }
-            Purpose::Data => &mut self.data[peer],
-            Purpose::Notes => &mut self.notes[peer],
-        };
-        if let Some((_, first)) = place {
-            let reason = format!("there is a rank {peer} already, at {first} (RANK)");
-            return refuse(caller, &reason);
+    fn place(&mut self, mut caller: Caller, reception: &Reception) {
+        let peer = caller.rank as usize;
+        if let Some(reason) = self.objection(&caller) {
+            return reception.refuse(caller, &reason);
         }
+        let place = match caller.hello.purpose {
+            Purpose::Notes => &mut self.notes[peer],
+            _ => &mut self.data[peer],
+        };
         match caller.line.send_now(&[]).and_then(|()| caller.line.into_connection()) {
             Ok(connection) => *place = Some((connection, caller.from)),
             Err(failure) => tracing::warn!(from = %caller.from, rank = peer, "a caller left: {failure}"),
         }
+    }
+
+    /// Why a caller does not get a place.
+    fn objection(&self, caller: &Caller) -> Option<String> {
+        let peer = caller.rank as usize;
+        let places = match caller.hello.purpose {
+            Purpose::Join => {
+                let elsewhere = || format!("this is rank {}; groups are joined at rank 0", self.rank);
+                let first = peer.checked_sub(1).and_then(|index| self.joined.get(index));
+                return Some(first.map_or_else(elsewhere, |first| is_taken(peer, *first)));
+            }
+            _ if caller.hello.group != self.group => {
+                return Some("it belongs to another group of ranks".into());
+            }
+            Purpose::Data => &self.data,
+            Purpose::Notes => &self.notes,
+        };
+        places[peer].as_ref().map(|(_, first)| is_taken(peer, *first))
     }
 
     /// All peers, when nobody is missing.
@@ -121,12 +136,6 @@ impl Places {
         });
         lower.into_iter().map(Some).chain([None]).chain(higher).collect()
     }
-}
-
-/// Refuses a caller that has introduced itself.
-pub(super) fn refuse(mut caller: Caller, reason: &str) {
-    tracing::warn!(from = %caller.from, rank = caller.rank, "a caller was refused: {reason}");
-    caller.line.refuse(reason);
 }
 
 /// What rank 0 knows of a rank.

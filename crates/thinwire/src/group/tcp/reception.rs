@@ -2,7 +2,7 @@
 //!
 //! One thread listens to all callers at once and never waits for one of them; [`Callers`] decides who leaves when
 //! there is no room. Ranks that introduce themselves properly go into a queue of limited length; all others are
-//! refused and logged, at most [`WARNINGS`] a second.
+//! refused. Refusals are logged, at most [`WARNINGS`] a second, also those of the thread that reads the queue.
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -32,7 +32,7 @@ const AT_ONCE: usize = 64;
 const WAITING: usize = 64;
 
 /// Refused callers that are logged in a second; the others are counted.
-const WARNINGS: u32 = 32;
+pub(super) const WARNINGS: u32 = 32;
 
 /// One who has introduced itself.
 pub(super) struct Caller {
@@ -50,7 +50,22 @@ struct Shared {
     /// would be.
     refused: u64,
     furthest: Option<(u8, SocketAddr, String)>,
+    log: Log,
 }
+
+impl Shared {
+    /// Takes notice of a caller that was refused. If that is to be logged, gives how many before it were not.
+    fn refuse(&mut self, from: SocketAddr, reached: u8, reason: &str) -> Option<u64> {
+        self.refused += 1;
+        if self.furthest.as_ref().is_none_or(|(furthest, ..)| reached >= *furthest) {
+            self.furthest = Some((reached, from, reason.to_owned()));
+        }
+        self.log.admits(Instant::now())
+    }
+}
+
+/// How far one has come that has introduced itself: further than all others.
+const INTRODUCED: u8 = u8::MAX;
 
 fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
@@ -81,7 +96,6 @@ impl Reception {
             callers: Callers::new(),
             shared: shared.clone(),
             ready: ready.clone(),
-            log: Log::new(),
         };
         let bell = end.clone();
         let thread =
@@ -98,6 +112,16 @@ impl Reception {
             self.ready.ring();
         }
         caller
+    }
+
+    /// Refuses a caller that has introduced itself.
+    pub fn refuse(&self, mut caller: Caller, reason: &str) {
+        let logged = lock(&self.shared).refuse(caller.from, INTRODUCED, reason);
+        if let Some(rest) = logged {
+            report_rest(rest);
+            tracing::warn!(from = %caller.from, rank = caller.rank, "a caller was refused: {reason}");
+        }
+        caller.line.refuse(reason);
     }
 
     /// How many callers were refused and why one that came far was, for an error.
@@ -152,14 +176,13 @@ struct Acceptor {
     callers: Callers<Guest>,
     shared: Arc<Mutex<Shared>>,
     ready: Arc<Bell>,
-    log: Log,
 }
 
 impl Acceptor {
     fn run(&mut self, end: &Bell) {
         loop {
             let soonest = self.callers.iter().map(|entry| entry.until).min();
-            let until = soonest.into_iter().chain(self.log.until()).min();
+            let until = soonest.into_iter().chain(lock(&self.shared).log.until()).min();
             let until = until.unwrap_or_else(|| Instant::now() + PATIENCE);
             let mut events =
                 vec![PollFd::new(end, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
@@ -172,7 +195,8 @@ impl Acceptor {
                 continue;
             }
             if happened[0] {
-                return;
+                let rest = lock(&self.shared).log.next_second(Instant::now());
+                return report_rest(rest);
             }
             // From the end, because the last one takes the place of one that leaves.
             for at in (0..self.callers.len()).rev() {
@@ -186,7 +210,8 @@ impl Acceptor {
             if happened[1] {
                 self.accept();
             }
-            self.log.flush(Instant::now());
+            let rest = lock(&self.shared).log.flush(Instant::now());
+            report_rest(rest);
         }
     }
 
@@ -277,52 +302,62 @@ impl Acceptor {
     }
 
     fn refused(&mut self, from: SocketAddr, reached: u8, reason: String) {
-        self.log.warn(from, &reason, Instant::now());
         // One that left by itself says less than one that was sent away.
         let reached = if reason.contains(CLOSED) { 0 } else { reached };
-        let mut shared = lock(&self.shared);
-        shared.refused += 1;
-        if shared.furthest.as_ref().is_none_or(|(furthest, ..)| reached >= *furthest) {
-            shared.furthest = Some((reached, from, reason));
+        let logged = lock(&self.shared).refuse(from, reached, &reason);
+        if let Some(rest) = logged {
+            report_rest(rest);
+            tracing::warn!(%from, "a caller was refused: {reason}");
         }
     }
 }
 
-/// Warnings, of which a flood does not make a flood.
+/// Which refusals are logged, so that a flood of callers is none of warnings.
 struct Log {
     since: Instant,
     logged: u32,
-    untold: u64,
+    /// Those of this second that were not logged.
+    rest: u64,
+}
+
+impl Default for Log {
+    fn default() -> Log {
+        Log { since: Instant::now(), logged: 0, rest: 0 }
+    }
 }
 
 impl Log {
-    fn new() -> Log {
-        Log { since: Instant::now(), logged: 0, untold: 0 }
-    }
-
-    fn warn(&mut self, from: SocketAddr, reason: &str, now: Instant) {
-        self.flush(now);
-        if self.logged < WARNINGS {
-            self.logged += 1;
-            tracing::warn!(%from, "a caller was refused: {reason}");
-        } else {
-            self.untold += 1;
+    /// Takes notice of a refusal. If it is to be logged, gives how many of the seconds before were not.
+    fn admits(&mut self, now: Instant) -> Option<u64> {
+        let rest = self.flush(now);
+        if self.logged == WARNINGS {
+            self.rest += 1;
+            return None;
         }
+        self.logged += 1;
+        Some(rest)
     }
 
-    /// When there is something to tell.
+    /// When there is something to report.
     fn until(&self) -> Option<Instant> {
-        (self.untold > 0).then(|| self.since + Duration::from_secs(1))
+        (self.rest > 0).then(|| self.since + Duration::from_secs(1))
     }
 
-    /// Begins a new second, and tells how many were not told in the last.
-    fn flush(&mut self, now: Instant) {
+    /// Begins a new second if this one is over; gives how many were not logged in it.
+    fn flush(&mut self, now: Instant) -> u64 {
         if now.saturating_duration_since(self.since) < Duration::from_secs(1) {
-            return;
+            return 0;
         }
-        if self.untold > 0 {
-            tracing::warn!("{} more callers were refused", self.untold);
-        }
-        *self = Log { since: now, logged: 0, untold: 0 };
+        self.next_second(now)
+    }
+
+    fn next_second(&mut self, now: Instant) -> u64 {
+        std::mem::replace(self, Log { since: now, logged: 0, rest: 0 }).rest
+    }
+}
+
+fn report_rest(rest: u64) {
+    if rest > 0 {
+        tracing::warn!("{rest} more callers were refused");
     }
 }

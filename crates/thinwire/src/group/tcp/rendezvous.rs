@@ -20,7 +20,7 @@ use super::connection::CLOSED;
 use super::hello::{Claim, Hello, Purpose, Table, number_of_name};
 use super::introduction::Desk;
 use super::line::{Failure, Line, farewell};
-use super::overseer::{GRACE, Host, Overseer, Places, refuse};
+use super::overseer::{GRACE, Host, Overseer, Places};
 use super::reception::{Caller, Reception};
 use super::secure::Identity;
 use super::settings::TcpSettings;
@@ -74,7 +74,6 @@ struct Meeting<'a> {
 impl Meeting<'_> {
     /// Rank 0.
     fn host(&self) -> Result<Vec<Option<Peer>>, String> {
-        let size = self.settings.size;
         let listener = self.listen_as_host()?;
         let here = listener.local_addr().map_err(words)?;
         self.warn_of_open_port(here);
@@ -83,9 +82,10 @@ impl Meeting<'_> {
         // Its own address is the one they have called.
         let addresses = [here].into_iter().chain(guests.iter().map(|guest| guest.hello.address));
         let table = Table { group: group_number(), addresses: addresses.collect() };
+        let mut places = Places::of_host(&guests, table.group);
         let overseer = Overseer::new(guests.into_iter(), self.settings.deadline);
-        let mut places = Places::new(0, size, table.group);
-        overseer.complete(&table.to_bytes(), &reception, &mut places, self.until)?;
+        let complete = overseer.complete(&table.to_bytes(), &reception, &mut places, self.until);
+        complete.map_err(|reason| reason + &reception.refusals())?;
         Ok(places.into_peers(vec![]))
     }
 
@@ -109,8 +109,8 @@ impl Meeting<'_> {
                 return Err(reason + &reception.refusals());
             }
             match reception.next() {
-                Some(caller) if caller.hello.purpose == Purpose::Join => seat(caller, &mut guests),
-                Some(caller) => refuse(caller, "the group is not complete yet"),
+                Some(caller) if caller.hello.purpose == Purpose::Join => seat(caller, &mut guests, reception),
+                Some(caller) => reception.refuse(caller, "the group is not complete yet"),
                 None => {
                     let mut event = [PollFd::new(reception, PollFlags::IN)];
                     poll_until(&mut event, self.until).map_err(words)?;
@@ -149,7 +149,8 @@ impl Meeting<'_> {
             // For the others, who would have to find out by themselves.
             farewell(vec![host.line], reason);
         }
-        connected
+        // A call for another rank, say: only the called rank can tell.
+        connected.map_err(|reason| reason + &reception.refusals())
     }
 
     /// Calls all lower ranks and waits for the calls of the higher ones.
@@ -258,7 +259,9 @@ impl Meeting<'_> {
     fn explain(&self, reason: String) -> String {
         match &self.identity {
             _ if reason != CLOSED => reason,
-            Some(_) => reason + "; has it another secret (THINWIRE_SECRET)?",
+            Some(_) => {
+                reason + "; has it another secret (THINWIRE_SECRET)? Or is another rank at its address?"
+            }
             None => reason + "; has its group a secret (THINWIRE_SECRET)?",
         }
     }
@@ -306,7 +309,10 @@ impl Meeting<'_> {
         self.warn_of_open_port(here);
         let reception = Reception::open(listener, self.desk()).map_err(words)?;
         let ip = if ip.is_unspecified() { local.ip() } else { ip };
-        Ok((reception, (ip, here.port()).into()))
+        let address = (ip, here.port()).into();
+        #[cfg(test)]
+        let address = super::tests::as_others_reach(address);
+        Ok((reception, address))
     }
 
     fn warn_of_open_port(&self, here: SocketAddr) {
@@ -362,15 +368,22 @@ impl std::fmt::Display for Target<'_> {
 }
 
 /// Gives a caller its place, unless it is taken by one that is still there.
-fn seat(caller: Caller, guests: &mut [Option<Caller>]) {
+fn seat(caller: Caller, guests: &mut [Option<Caller>], reception: &Reception) {
     let rank = caller.rank as usize;
     match &guests[rank - 1] {
         Some(first) if !first.line.is_closed() => {
-            let reason = format!("there is a rank {rank} already, at {} (RANK)", first.from);
-            refuse(caller, &reason);
+            reception.refuse(caller, &is_taken(rank, first.from));
         }
-        _ => guests[rank - 1] = Some(caller),
+        _ => {
+            tracing::debug!(from = %caller.from, "rank {rank} has joined");
+            guests[rank - 1] = Some(caller);
+        }
     }
+}
+
+/// Why a second claim to a rank is refused.
+pub(super) fn is_taken(rank: usize, first: SocketAddr) -> String {
+    format!("there is a rank {rank} already, at {first} (RANK)")
 }
 
 /// Tells this group from others that use the same port one after the other.

@@ -96,8 +96,8 @@ pub(super) fn from_variables(variable: &impl Fn(&str) -> Option<OsString>) -> cr
 
 /// The secret without the line break that editors append.
 fn parse(name: &'static str, bytes: &[u8]) -> crate::Result<Secret> {
-    let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-    let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+    // A carriage return alone is a byte of the secret: random ones may end so.
+    let bytes = bytes.strip_suffix(b"\r\n").or(bytes.strip_suffix(b"\n")).unwrap_or(bytes);
     Secret::new(bytes).ok_or_else(|| bad(name, "", "a secret that is not empty"))
 }
 
@@ -167,9 +167,13 @@ mod tests {
     fn a_file_holds_the_same_bytes_and_may_have_any_name() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(OsString::from_vec(b"secret \xff".to_vec()));
-        for (content, secret) in
-            [(&b"hush\n"[..], &b"hush"[..]), (b"\xff\0\xfe\r\n", b"\xff\0\xfe"), (b"hush", b"hush")]
-        {
+        for (content, secret) in [
+            (&b"hush\n"[..], &b"hush"[..]),
+            (b"\xff\0\xfe\r\n", b"\xff\0\xfe"),
+            (b"hush", b"hush"),
+            (b"hush\r", b"hush\r"),
+            (b"hush\n\r", b"hush\n\r"),
+        ] {
             std::fs::write(&path, content).unwrap();
             assert_eq!(from_file(&path).unwrap(), Secret::new(secret));
         }

@@ -5,6 +5,8 @@ mod hostile;
 mod link;
 mod meeting;
 
+use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -13,6 +15,18 @@ use crate::group::{Algorithm, Gathered, Group, Local, Sum, Traffic};
 use crate::port::free_port;
 
 const HOW: [Algorithm; 2] = [Algorithm::Ring, Algorithm::Tree];
+
+/// Gives the address by which others are to call the one who listens at another.
+type Detour = Box<dyn Fn(SocketAddr) -> SocketAddr>;
+
+thread_local! {
+    static DETOUR: RefCell<Option<Detour>> = const { RefCell::new(None) };
+}
+
+/// Where a rank that listens at `address` is called: elsewhere if its thread has a detour.
+pub(super) fn as_others_reach(address: SocketAddr) -> SocketAddr {
+    DETOUR.with_borrow(|detour| detour.as_ref().map_or(address, |detour| detour(address)))
+}
 
 fn settings(rank: usize, size: usize, port: u16) -> TcpSettings {
     TcpSettings { rank, size, port, deadline: Duration::from_secs(20), ..TcpSettings::default() }

@@ -5,16 +5,16 @@
 //! digest of the compiler's version, its options and the source. Everything else is compiled anew: a file that is
 //! damaged is replaced, a folder that others can write to is not used, and a warning says why.
 
-use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
-use crate::files::{self, Access};
+use crate::files::{self, Access, Trust, distrust};
 
 /// A SHA-256.
 pub(super) type Hash = [u8; 32];
@@ -55,7 +55,7 @@ impl Cache {
             .create(&folder)
             .map_err(|error| format!("it can't be made: {error}"))?;
         let about = std::fs::metadata(&folder).map_err(|error| error.to_string())?;
-        match distrust(&about) {
+        match distrust(&about, Trust::Code) {
             Some(reason) => Err(reason),
             None => Ok(Cache { folder }),
         }
@@ -102,7 +102,7 @@ fn read(path: &Path, key: &Hash) -> Result<Vec<u8>, Refusal> {
     if !about.is_file() {
         return Err(bad("it is not a file"));
     }
-    if let Some(reason) = distrust(&about) {
+    if let Some(reason) = distrust(&about, Trust::Code) {
         return Err(Refusal::Bad(reason));
     }
     let mut bytes = Vec::new();
@@ -125,17 +125,6 @@ fn open(path: &Path) -> std::io::Result<File> {
 
 fn digest(key: &Hash, code: &[u8]) -> Hash {
     Sha256::new().chain_update(key).chain_update(code).finalize().into()
-}
-
-/// Why the contents of a file or folder may be someone else's.
-fn distrust(about: &Metadata) -> Option<String> {
-    let (owner, user) = (about.uid(), rustix::process::geteuid().as_raw());
-    if owner != user && owner != 0 {
-        return Some(format!("it belongs to user {owner}; expected user {user} or root"));
-    }
-    let mode = about.mode() & 0o7777;
-    (mode & 0o022 != 0)
-        .then(|| format!("others may write to it (mode {mode:o}); take that right away with chmod go-w"))
 }
 
 /// Where compiled kernels are kept: `THINWIRE_CACHE`, else the user's cache folder.
@@ -238,7 +227,7 @@ mod tests {
     #[test]
     fn owners_other_than_the_user_and_root_are_named() {
         // Of a folder of the system the owner is root, who can write everywhere anyway.
-        assert_eq!(distrust(&std::fs::metadata("/").unwrap()), None);
+        assert_eq!(distrust(&std::fs::metadata("/").unwrap(), Trust::Code), None);
         if !rustix::process::geteuid().is_root() {
             eprintln!("not tested: only root can give a file away");
             return;
