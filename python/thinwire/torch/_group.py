@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from thinwire import _native
 from thinwire.errors import BadArgument, GroupLost
+from thinwire.torch import _words
 from thinwire.torch._fork import FORKED, in_child, keep_forever, keep_torch_groups
 from thinwire.torch._words import Words
 
@@ -66,7 +67,7 @@ class TorchGroup:
         _alive.add(self)
 
     def _meet(self, parent: Any, patience: timedelta) -> "tuple[Any, Any]":
-        who = "the store that the ranks meet by is gone"
+        who = "the store that the ranks meet by is gone or stuck"
         try:
             self._words = Words(_meeting(self.world_ranks), self.rank, self.size)
             self._words.arrive()
@@ -92,7 +93,7 @@ class TorchGroup:
     def _wait_for_all(self, timeout: timedelta) -> None:
         """Waits here and not in torch: Python can be interrupted here."""
         until = time.monotonic() + timeout.total_seconds()
-        while absent := self._words.absent():
+        while absent := self._words.absent(max(until - time.monotonic(), PATIENCE)):
             if time.monotonic() > until:
                 names = f"rank{'s' * (len(absent) > 1)} {', '.join(map(str, absent))}"
                 raise GroupLost(f"the ranks could not meet: {names} did not come within {timeout.total_seconds():g} s")
@@ -224,7 +225,7 @@ class TorchGroup:
             # Another thread may have given up in the meantime, or another rank.
             self.check()
             if time.monotonic() - asked > PATIENCE:
-                if self._words.anybody():
+                if self._words.anybody(PIECE.total_seconds()):
                     reason = "another rank has given up"
                     self._lose(reason)
                     self._lost = self._words.explain(reason)
@@ -269,6 +270,7 @@ def _stop_all() -> None:
     until = time.monotonic() + 5
     while _native.calls_under_way() and time.monotonic() < until:
         time.sleep(0.01)
+    _words.join(1)
 
 
 def _memory(address: int, length: int) -> Any:
