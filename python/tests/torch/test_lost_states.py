@@ -12,6 +12,7 @@ import pytest
 import torch
 from ranks import harm, run
 from small import everything, mlp, train
+from test_uncompressed import Mixed
 from torch.nn.parallel import DistributedDataParallel
 
 import thinwire
@@ -123,6 +124,42 @@ def in_the_midst(rank: int, first: bool) -> None:
 @pytest.mark.parametrize("first", [False, True])
 def test_a_step_that_was_left_is_taken_back_on_every_rank(first: bool) -> None:
     harm(2, in_the_midst, first)
+
+
+def uncompressed(rank: int, form: str) -> None:
+    """A rank is lost where gradients are averaged that can't be compressed."""
+    model = Mixed("float64")
+    settings = {"timeout": TIMEOUT, **everything("topk")}
+    if form == "loop":
+        wrapped: Any = model
+        sync: Any = tw.Synchronizer(model.named_parameters(), "topk", **settings)
+    else:
+        wrapped = DistributedDataParallel(model)
+        sync = tw.compress(wrapped, "topk", **settings)
+
+    def step(number: int) -> None:
+        wrapped.zero_grad()
+        x = torch.randn(8, 6, generator=torch.Generator().manual_seed(10 * number + rank))
+        wrapped(x).square().mean().backward()
+        if form == "loop":
+            sync.synchronize()
+
+    for number in range(4):
+        step(number)
+    before = sync.state_dict()
+    if rank == 1:
+        sync._engine.group.sum = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(thinwire.GroupLost):
+        step(4)
+    after = sync.state_dict()
+    assert after["step"] == before["step"] == 4
+    for name, values in before["rank 0"]["residual"].items():
+        torch.testing.assert_close(after["rank 0"]["residual"][name], values, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["ddp", "loop"])
+def test_a_rank_that_is_lost_beside_the_compressed_gradients(form: str) -> None:
+    assert harm(2, uncompressed, form)[1] is None
 
 
 def interrupted(rank: int) -> None:

@@ -117,6 +117,8 @@ class Core:
         self._settled = False
         self._arrived: "list[Bucket]" = []
         self._uncompressed: "list[Uncompressed]" = []
+        #: Whether there are any. They are averaged before the engine begins.
+        self._dense_first = False
         self._submitted = 0
         #: Parameters whose gradients are sparse.
         self._sparse: "set[torch.Tensor]" = set()
@@ -146,11 +148,14 @@ class Core:
         if place == 0:
             self._collect()
         if isinstance(bucket, Uncompressed):
+            if self._submitted:
+                raise Error(f"the gradient of {', '.join(bucket.names)} can't be compressed, but it could before")
             self._uncompressed.append(bucket)
+            self._dense_first = True
             return
         self._arrived.append(bucket)
         one_device((each.name, each.gradient) for each in (self._arrived[0], bucket))
-        if not self._settled:
+        if not self._settled or self._dense_first:
             return
         if self._engine.expects(place, bucket):
             self._submit(place)
@@ -173,13 +178,16 @@ class Core:
         self._say_late()
 
     def _submit_rest(self) -> None:
-        if self._submitted == 0 and self._arrived:
-            # To make an engine, or kernels, may take all of the GPU: nobody's stream may wait then.
-            for other in _open_ones():
-                other.wait()
-            self._settled = self._engine.fits(self._arrived)
-            if not self._settled:
-                self._engine.build(self._arrived)
+        if self._submitted == 0:
+            if self._arrived:
+                # To make an engine, or kernels, may take all of the GPU: nobody's stream may wait then.
+                for other in _open_ones():
+                    other.wait()
+                self._settled = self._engine.fits(self._arrived)
+                if not self._settled:
+                    self._engine.build(self._arrived)
+            # Now, so that the engine has not taken a step yet if the group is lost here.
+            self._average_uncompressed()
             for place in range(len(self._arrived)):
                 self._submit(place)
         elif self._submitted < len(self._engine.layout):
@@ -224,7 +232,6 @@ class Core:
                     entry.discard()
                 raise
             return
-        self._average_uncompressed()
         self._count(step)
         for bucket in self._arrived:
             self._deliver(bucket)
