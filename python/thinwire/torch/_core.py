@@ -225,11 +225,12 @@ class Core:
             self._step += 1
             self._report.skipped += 1
             # A scaler finds infinities on every rank, leaves the weights alone and lowers the scale.
+            # All of them: there may be an optimiser for each, and a scaler skips those whose gradients overflow.
             for bucket in self._arrived:
                 bucket.gradient.fill_(0.0 if self._scaler is None else float("inf"))
+            for entry in self._uncompressed:
+                entry.discard() if self._scaler is None else entry.overflow()
             if self._scaler is None:
-                for entry in self._uncompressed:
-                    entry.discard()
                 raise
             return
         self._count(step)
@@ -254,6 +255,9 @@ class Core:
             total = sum(struct.unpack("<d", samples)[0] for samples in group.gather(struct.pack("<d", weight)))
         for entry in self._uncompressed:
             entry.average(group, weight, total)
+        if self._scaler is not None and self._arrived and not all(entry.is_finite() for entry in self._uncompressed):
+            # The engine must skip this step too: its means would be lost.
+            self._arrived[0].work[0] = float("inf")
 
     def _waiting_stream(self) -> Optional[int]:
         """The stream that may wait for the means in the host's place, if one may."""

@@ -1,8 +1,8 @@
 """Gradients that can't be compressed: 64-bit, sparse. They are averaged dense, by torch's own all-reduce.
 
-They have no residual and are not checked for NaN: a NaN reaches the optimiser, as it does with plain DDP. They are
-summed after the compressed buckets, on the second process group, so that the order of collectives is the same on every
-rank.
+They have no residual and are not checked for NaN: a NaN reaches the optimiser, as it does with plain DDP. Only with a
+scaler they are: it skips the step then, and so does the engine. They are summed before the compressed buckets, on the
+second process group, so that the order of collectives is the same on every rank.
 """
 
 from __future__ import annotations
@@ -37,6 +37,23 @@ class Uncompressed:
     def discard(self) -> None:
         """Zeros the gradient of a skipped step."""
         self.gradient.zero_()
+
+    def is_finite(self) -> bool:
+        """Whether all elements are. Waits for a GPU."""
+        gradient = self.gradient.detach()
+        values = gradient if gradient.layout == torch.strided else gradient._values()
+        return bool(torch.isfinite(values).all())
+
+    @torch.no_grad()
+    def overflow(self) -> None:
+        """Fills the gradient of a skipped step with infinity, one element of a sparse one, for a scaler to find."""
+        if self.gradient.layout == torch.strided:
+            self.gradient.fill_(float("inf"))
+        elif self.gradient.numel():
+            like, sparse = self.gradient, self.gradient.sparse_dim()
+            indices = torch.zeros((sparse, 1), dtype=torch.int64, device=like.device)
+            values = torch.full((1, *like.shape[sparse:]), float("inf"), dtype=like.dtype, device=like.device)
+            like.copy_(torch.sparse_coo_tensor(indices, values, like.shape))
 
     @property
     def bytes(self) -> int:
