@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
+from ranks import run
 
 from thinwire.torch import _group
 
@@ -36,3 +39,26 @@ def test_work_that_failed_says_why() -> None:
     for work in (Work(0, "a peer is gone"), Work(1, "a peer is gone", late=True)):
         with pytest.raises(RuntimeError, match="a peer is gone"):
             _group._finished(work)
+
+
+def gathers(rank: int) -> "tuple[list[bytes] | None, int]":
+    """Long messages, and the size of the largest collective that they took."""
+    group = _group.TorchGroup(timeout=timedelta(seconds=60))
+    _group.CHUNK, sizes, wait = 1000, [], group._run
+
+    def measured(what: str, start: object, *tensors: object) -> None:
+        sizes.append(max(tensor.numel() for tensor in tensors))  # type: ignore[attr-defined]
+        wait(what, start, *tensors)  # type: ignore[arg-type]
+
+    group._run = measured  # type: ignore[assignment]
+    try:
+        return group.gather_to_first(bytes([rank]) * [2500, 10][rank]), max(sizes)
+    finally:
+        _group.CHUNK = 4 << 20
+        group.close()
+
+
+def test_a_long_message_is_sent_in_chunks_with_a_deadline_each() -> None:
+    (first, largest), (second, _) = run(2, gathers)
+    assert first == [bytes(2500), bytes([1]) * 10] and second is None
+    assert largest == 1000

@@ -25,6 +25,8 @@ PIECE = timedelta(seconds=0.1)
 PATIENCE = 1.0
 #: How long a step waits for a rank by default. torch's own groups wait 30 minutes.
 TIMEOUT = timedelta(minutes=2)
+#: Bytes that a rank sends at once of a long message.
+CHUNK = 4 << 20
 
 #: How often ranks have met, by their numbers.
 _meetings: "dict[str, int]" = {}
@@ -142,16 +144,20 @@ class TorchGroup:
         return [message[:length] for message, length in zip(messages, lengths)]
 
     def gather_to_first(self, mine: bytes) -> "Optional[list[bytes]]":
-        """The messages of all ranks, of any lengths, on rank 0; `None` on the others. Between steps."""
+        """The messages of all ranks, of any lengths, on rank 0; `None` on the others. Between steps. The deadline is
+        that of a chunk: long messages take long on a slow network."""
         lengths = [int.from_bytes(length, "little") for length in self.gather(len(mine).to_bytes(8, "little"))]
-        padded = torch.zeros(max(lengths), dtype=torch.uint8, device="cpu")
-        padded[: len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
-        parts = [torch.empty_like(padded) for _ in range(self.size)] if self.rank == 0 else None
-        start = partial(self._between.gather, [parts] if parts else [], [padded], dist.GatherOptions())
-        self._run("a gather", start, padded, *(parts or []))
-        if parts is None:
-            return None
-        return [part[:length].numpy().tobytes() for part, length in zip(parts, lengths)]
+        messages = [bytearray() for _ in lengths]
+        for start in range(0, max(lengths), CHUNK):
+            chunk = torch.zeros(min(CHUNK, max(lengths) - start), dtype=torch.uint8, device="cpu")
+            if own := mine[start : start + CHUNK]:
+                chunk[: len(own)] = torch.frombuffer(bytearray(own), dtype=torch.uint8)
+            parts = [torch.empty_like(chunk) for _ in range(self.size)] if self.rank == 0 else None
+            gather = partial(self._between.gather, [parts] if parts else [], [chunk], dist.GatherOptions())
+            self._run("a gather", gather, chunk, *(parts or []))
+            for message, length, part in zip(messages, lengths, parts or []):
+                message += part.numpy()[: max(0, length - start)].tobytes()
+        return [bytes(message) for message in messages] if self.rank == 0 else None
 
     def abandon(self, reason: str) -> None:
         """Gives the group up, and tells the others why."""
