@@ -292,6 +292,42 @@ def test_names_are_those_of_the_plain_model() -> None:
     run(2, wrapped)
 
 
+class OwnModule(nn.Module):
+    """A part of it is called as DDP calls all of a model, and another part is not compressed."""
+
+    def __init__(self, other: str) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.module = nn.Linear(8, 4)
+        self.head = nn.Linear(4, 4, dtype=torch.float64 if other == "float64" else None)
+        self.head.requires_grad_(other != "frozen")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.module(x)
+        return self.head(x.to(self.head.weight.dtype)).float()
+
+
+def parts_called_module(rank: int, other: str) -> None:
+    for steps in (0, 2):
+        ddp = DistributedDataParallel(OwnModule(other))
+        sync = tw.compress(ddp, "topk", **everything("topk"))
+        train(rank, ddp, range(2))
+        kept = sync.residual()
+        assert any(values.any() for values in kept.values())
+        fresh = DistributedDataParallel(OwnModule(other))
+        other_sync = tw.compress(fresh, "topk", **everything("topk"))
+        train(rank, fresh, range(steps))
+        other_sync.load_state_dict(through_a_file(sync.state_dict()))
+        assert {name: values.tolist() for name, values in other_sync.residual().items()} == {
+            name: values.tolist() for name, values in kept.items()
+        }
+
+
+@pytest.mark.parametrize("other", ["trained", "frozen", "float64"])
+def test_a_part_called_module(other: str) -> None:
+    run(2, parts_called_module, other)
+
+
 def not_strict(rank: int) -> None:
     _, ddp, sync = _start("topk")
     train(rank, ddp, range(3))

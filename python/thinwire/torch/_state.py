@@ -115,7 +115,7 @@ def pack(flat: "dict[str, Any]") -> "dict[str, Any]":
 
 
 def unpack(state: Any) -> "list[dict[str, Any]]":
-    """The flat states of all ranks that have an entry, with the names of parameters as they are now."""
+    """The flat states of all ranks that have an entry."""
     if not isinstance(state, dict) or state.get("format") not in (1, FORMAT):
         found = state.get("format") if isinstance(state, dict) else type(state).__name__
         raise BadState(f"the state has the format {found!r}; expected {FORMAT}, as state_dict() makes it")
@@ -161,7 +161,7 @@ def _checked(flat: "dict[str, Any]") -> "dict[str, Any]":
                 raise BadState(f"the state is damaged: {kind} of {name!r} is {found}; expected floats")
             if not torch.isfinite(values).all():
                 raise BadState(f"the state is damaged: {kind} of {name!r} holds a NaN or an infinity")
-    return {**flat, **{kind: canonical(flat[kind]) for kind in KINDS}}
+    return flat
 
 
 def fitted(
@@ -179,7 +179,7 @@ def fitted(
             " torch.distributed.checkpoint was to fill must know the parameters: give HookState the model"
         )
     for kind in KINDS:
-        layers: "dict[str, torch.Tensor]" = flat[kind]
+        layers: "dict[str, torch.Tensor]" = _named(flat[kind], shapes or {})
         if shapes is None or (not layers and (kind == "momentum" or flat["step"] == 0 or began_dense)):
             continue
         # Without what was not kept, nothing is lost.
@@ -199,6 +199,13 @@ def fitted(
     if has_momentum and kept and not fitting["momentum"]:
         raise BadState(f"the state is of {flat['method']}, which keeps no 'momentum'; this method needs it")
     return fitting, sorted(missing), sorted(unexpected, key=str)
+
+
+def _named(layers: "dict[str, torch.Tensor]", shapes: "dict[str, tuple[int, ...]]") -> "dict[str, torch.Tensor]":
+    """The same with the names that the parameters of the model have; a wrapper may have come or gone since."""
+    plain = dict(zip(layers, canonical(layers)))
+    named = {name if name in shapes else plain[name]: values for name, values in layers.items()}
+    return named if len(named) == len(layers) else layers
 
 
 def _some(names: "list[Any]") -> str:
