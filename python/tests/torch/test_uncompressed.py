@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from ranks import run
 from small import everything
 from torch import nn
@@ -110,6 +112,58 @@ def test_any_gradient_is_averaged(kind: str, loop: bool) -> None:
         for name, reason in expected.items():
             assert f"{name} ({reason})" in report["text"]
         assert report["sent"] > 0 and report["steps"] == 4
+
+
+def resumed(rank: int, method: str, kind: str, folder: Path) -> None:
+    """A run with sparse gradients goes on from its states, which a fresh one takes before it has seen any gradient."""
+
+    def start() -> "tuple[Any, Any]":
+        model = Mixed(kind)
+        named: "dict[str, Any]" = dict(model.named_parameters())
+        return model, tw.Synchronizer(named.items(), method, **everything(method, 0.2))
+
+    def steps(model: Any, sync: Any, numbers: range) -> None:
+        for number in numbers:
+            model.zero_grad()
+            x = torch.randn(8, 6, generator=torch.Generator().manual_seed(10 * number + rank))
+            model(x).square().mean().backward()
+            sync.synchronize()
+
+    model, sync = start()
+    steps(model, sync, range(3))
+    state, kept = sync.state_dict(), sync.residual()
+    dcp.save({"app": sync}, checkpoint_id=str(folder))
+    steps(model, sync, range(3, 6))
+    expected = [parameter.grad.to_dense() for parameter in model.parameters()]
+    for how in ("state", "dcp", "blank", "twice"):
+        model, sync = start()
+        if how == "dcp":
+            dcp.load({"app": sync}, checkpoint_id=str(folder))
+        elif how == "blank":
+            template = {"app": sync.blank_state_dict(2)}
+            dcp.load(template, checkpoint_id=str(folder))
+            sync.load_state_dict(template["app"])
+        else:
+            sync.load_state_dict(state)
+            if how == "twice":
+                state = sync.state_dict()
+                model, sync = start()
+                sync.load_state_dict(state)
+        found = sync.residual()
+        assert found.keys() == kept.keys(), how
+        assert all(torch.equal(values, kept[name]) for name, values in found.items()), how
+        steps(model, sync, range(3, 6))
+        for parameter, gradient in zip(model.parameters(), expected):
+            assert torch.equal(parameter.grad.to_dense(), gradient), how
+        # Also into one that has trained.
+        sync.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"), [("topk", "sparse"), ("topk:momentum=0.9", "sparse"), ("topk", "sparse only")]
+)
+def test_a_loop_with_sparse_gradients_goes_on(method: str, kind: str, tmp_path: Path) -> None:
+    run(2, resumed, method, kind, tmp_path)
 
 
 def skipped(rank: int) -> "tuple[str, float]":

@@ -408,14 +408,15 @@ class Core:
         which calls this on all ranks and writes what it gets on one, gets that too.
         """
         asked_by_accelerate = sys._getframe(1).f_globals.get("__name__") == _WRITES_ONE_RANKS
-        state = _state.pack(self._flat_state())
+        state = _state.pack(self._flat_state(), self._has_momentum)
         return self._engine.gather(state) if all_ranks or asked_by_accelerate else state
 
     def _flat_state(self) -> "dict[str, Any]":
         self._collect()
         if self._undelivered is not None:
             self._undelivered.settle()
-        return self._engine.saved(self._shapes() or {})
+        sparse = sorted(self._names[p] for p in self._sparse if p in self._names and p.requires_grad)
+        return {**self._engine.saved(self._shapes() or {}), _state.SPARSE: sparse}
 
     def blank_state_dict(self, ranks: int) -> "dict[str, Any]":
         """A state of zeros of a run with so many ranks, for torch.distributed.checkpoint to read into, and then for
@@ -451,10 +452,14 @@ class Core:
             states = state if isinstance(state, (list, tuple)) else [state]
             flats = [flat for one in states for flat in _state.unpack(one)]
             mine = state_of(flats, group.rank, group.size, lost)
-            mine, *names = _state.fitted(mine, self._shapes(), self._has_momentum, strict)
+            shapes = self._shapes()
+            if shapes is not None:
+                # Nothing is kept of these.
+                shapes = {name: shape for name, shape in shapes.items() if name not in mine.get(_state.SPARSE, ())}
+            mine, *names = _state.fitted(mine, shapes, self._has_momentum, strict)
             found = Incompatible(*names)
             if found.missing_keys:
-                mine = _state.complete(mine, self._shapes() or {}, self._has_momentum)
+                mine = _state.complete(mine, shapes or {}, self._has_momentum)
         except BadState as error:
             problem = str(error)
         except (AttributeError, KeyError, TypeError, RuntimeError) as error:
@@ -463,11 +468,15 @@ class Core:
         told = {"the step of the state": str(mine["step"]), "its epoch": str(mine["epoch"])}
         agree(group, {**told, "lost_ranks": str(lost), "strict": str(strict)})
         self._engine.restore(mine)
+        self._expect_sparse(mine.get(_state.SPARSE, ()))
         if self._undelivered is not None:
             self._undelivered.forget()
         self._late = None
         self._step = mine["step"]
         return found
+
+    def _expect_sparse(self, names: "Sequence[str]") -> None:
+        """The run that saved a state had sparse gradients of these parameters."""
 
     # ---- copies ----
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Optional, Union
+from typing import Any, Iterable, Optional, Sequence, Union
 
 import torch
 import torch.distributed as dist
@@ -125,6 +125,10 @@ class Synchronizer(Core):
         everywhere = self._engine.connect().gather_unequal("\n".join(sparse).encode())
         found = {name for names in everywhere for name in names.decode().split("\n")}
         return {parameter for parameter, name in self._names.items() if name in found}
+
+    def _expect_sparse(self, names: "Sequence[str]") -> None:
+        if not self._parts:
+            self._sparse = {parameter for parameter, name in self._names.items() if name in names}
 
     def _groups(self) -> "list[list[torch.Tensor]]":
         """Parameters of one dtype together, the last first: their gradients are ready first."""

@@ -9,9 +9,12 @@ A state has one entry for each rank whose residual it holds, under a key with th
 torch.distributed.checkpoint, which stores a key once whoever has it, keeps the residuals of all ranks; and the states
 of several ranks in one dictionary are a state too. It reads only what it finds in the state it is given: every
 parameter has its tensor, zeros if nothing was kept, and whatever has no fixed names (what selectors remember) is one
-text. Format 1 was flat, of one rank; it is still read.
+text. A parameter with sparse gradients, of which nothing is ever kept, has the text ``"sparse"`` instead of a tensor:
+a `Synchronizer` learns of these in its first step only, and torch.distributed.checkpoint puts a text in the place of a
+tensor, but needs the same names. Format 1 was flat, of one rank; it is still read.
 
-Inside the package a state is flat, of one rank: the fields of `_FIELDS`, ``residual`` and ``momentum``.
+Inside the package a state is flat, of one rank: the fields of `_FIELDS`, ``residual`` and ``momentum``, and the names
+that are ``sparse``.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from thinwire.torch._names import canonical
 FORMAT = 2
 _DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 KINDS = ("residual", "momentum")
+SPARSE = "sparse"
 #: What is the same on all ranks, and what is of one.
 _COMMON = {"method": str, "step": int, "epoch": (int, float)}
 _FIELDS = {**_COMMON, "rank": int, "ranks": int, "selectors": dict}
@@ -106,10 +110,11 @@ def key(rank: int) -> str:
     return f"rank {rank}"
 
 
-def pack(flat: "dict[str, Any]") -> "dict[str, Any]":
+def pack(flat: "dict[str, Any]", has_momentum: bool = False) -> "dict[str, Any]":
     """The state of one rank as `state_dict()` gives it."""
-    entry = {kind: flat[kind] for kind in KINDS}
-    own = {**entry, "selectors": json.dumps(flat["selectors"])}
+    own = {**{kind: flat[kind] for kind in KINDS}, "selectors": json.dumps(flat["selectors"])}
+    for kind in KINDS if has_momentum else KINDS[:1]:
+        own[kind] = {**own[kind], **dict.fromkeys(flat.get(SPARSE, ()), SPARSE)}
     common = {field: flat[field] for field in _COMMON}
     return {"format": FORMAT, **common, "ranks": flat["ranks"], key(flat["rank"]): own}
 
@@ -134,6 +139,12 @@ def _entry(name: str, entry: Any) -> "dict[str, Any]":
         raise BadState(f"the state is damaged: {name!r} is a {type(entry).__name__}")
     # What is empty does not go through torch.distributed.checkpoint.
     own: "dict[str, Any]" = {kind: entry.get(kind, {}) for kind in KINDS}
+    sparse: "set[str]" = set()
+    for kind, layers in own.items():
+        if isinstance(layers, dict):
+            sparse.update(name for name, values in layers.items() if isinstance(values, str) and values == SPARSE)
+            own[kind] = {name: values for name, values in layers.items() if name not in sparse}
+    own[SPARSE] = sorted(sparse)
     try:
         own["selectors"] = json.loads(_field(entry, "selectors"))
     except (TypeError, ValueError):
