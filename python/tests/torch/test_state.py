@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import run
+from ranks import harm, run
 from small import checksum, everything, mlp, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -353,6 +353,28 @@ def not_strict(rank: int) -> None:
 
 def test_not_strict() -> None:
     run(2, not_strict)
+
+
+def not_strict_before_names(rank: int, strict: bool) -> str:
+    """The parameters are known in the first step only."""
+    _, ddp, sync = _start("topk")
+    train(rank, ddp, range(3))
+    saved = sync.state_dict()
+    ddp = DistributedDataParallel(mlp())
+    nameless = tw.HookState(None, "topk", **everything("topk"))
+    ddp.register_comm_hook(nameless, tw.hook)
+    nameless.load_state_dict(saved, strict=strict)
+    try:
+        train(rank, ddp, range(2))
+    except thinwire.BadState as error:
+        return str(error)
+    assert set(nameless.residual()) == {f"parameter {number}" for number in range(6)}
+    return f"step {nameless.state_dict()['step']}"
+
+
+def test_not_strict_before_the_parameters_are_known() -> None:
+    assert run(2, not_strict_before_names, False) == ["step 5"] * 2
+    assert all("another model" in said for said in harm(2, not_strict_before_names, True))
 
 
 def first_format(rank: int) -> None:

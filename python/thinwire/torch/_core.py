@@ -439,7 +439,8 @@ class Core:
         Args:
             state: What :meth:`state_dict` gave, also of an earlier version, or a list of it.
             strict: Whether it must have exactly the parameters of this model. If not, those that are missing begin with
-                nothing, what is kept of unknown ones is dropped, and both are returned.
+                nothing, what is kept of unknown ones is dropped, and both are returned, as far as they are known: a
+                ``HookState`` without a model learns of its parameters in the first step.
             lost_ranks: Ranks that saved nothing, by their old numbers. What they had not sent is lost; the others are
                 loaded, into any number of ranks.
         """
@@ -467,7 +468,7 @@ class Core:
         all_well(group, problem)
         told = {"the step of the state": str(mine["step"]), "its epoch": str(mine["epoch"])}
         agree(group, {**told, "lost_ranks": str(lost), "strict": str(strict)})
-        self._engine.restore(mine)
+        self._engine.restore(mine, strict)
         self._expect_sparse(mine.get(_state.SPARSE, ()))
         if self._undelivered is not None:
             self._undelivered.forget()

@@ -67,6 +67,8 @@ class Engine:
         self.undelivered: Optional[Undelivered] = None
         #: A state to go on from, once the buckets are known.
         self._pending: Optional["dict[str, Any]"] = None
+        #: Whether it must have exactly the parameters of the buckets.
+        self._strict = True
 
     def use(self, process_group: Any) -> None:
         """Takes the ranks from this process group, unless another was given or the ranks have met already."""
@@ -108,7 +110,7 @@ class Engine:
         state = None if moves else self._pending or self._saved()
         if self._pending is not None:
             # Where no model was given, only now can it be told whether the state is this model's.
-            _state.fitted(self._pending, _shapes(layout), self._settings.has_momentum)
+            state, *_ = _state.fitted(self._pending, _shapes(layout), self._settings.has_momentum, self._strict)
         # Not to be lost with the group.
         self._pending = state
         self.layout, self.device = layout, device
@@ -205,10 +207,10 @@ class Engine:
             joined.update(torch.load(io.BytesIO(theirs), map_location="cpu", weights_only=True))
         return joined
 
-    def restore(self, state: "dict[str, Any]") -> None:
+    def restore(self, state: "dict[str, Any]", strict: bool = True) -> None:
         """Goes on from a flat state that was checked; as soon as the buckets are known."""
         if self.native is None:
-            self._pending = state
+            self._pending, self._strict = state, strict
             return
         state = _state.complete(state, _shapes(self.layout), self._settings.has_momentum)
         self.native.restore(_state.for_engine(state, _by_name(self.layout)))
