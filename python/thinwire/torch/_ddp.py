@@ -204,6 +204,8 @@ class HookState(Core):
             self._add_bucket(self._held.get(index, zeros[index]))
 
     def _add_bucket(self, bucket: Any) -> None:
+        if self._undelivered is not None:
+            self._undelivered.show(bucket.parameters())
         # One of parameters without elements has no mean.
         if bucket.buffer().numel():
             self._add(self._bucket(bucket))
