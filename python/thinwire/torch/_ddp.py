@@ -1,7 +1,6 @@
 """The hook of DistributedDataParallel."""
 
 import gc
-import time
 import weakref
 from typing import Any, Optional, Union
 
@@ -10,12 +9,10 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire._method import Value
-from thinwire.errors import BadArgument, Error, GroupLost, StepSkipped
-from thinwire.torch import _watchdog
+from thinwire.errors import BadArgument, Error, StepSkipped
 from thinwire.torch._bucket import Bucket, fill, layer_of, obstacle
 from thinwire.torch._core import Core
 from thinwire.torch._device import one_device
-from thinwire.torch._group import TIMEOUT
 from thinwire.torch._names import by_parameter
 from thinwire.torch._options import Options, RunAhead, Timeout, method_with_defaults
 from thinwire.torch._uncompressed import Uncompressed
@@ -90,12 +87,11 @@ class HookState(Core):
         #: Buckets behind one that DDP has skipped, by index, until the end of the pass.
         self._held: "dict[int, Any]" = {}
         self._weights: "dict[int, torch.Tensor]" = {}
-        #: Since when DDP waits for futures that are not completed.
-        self.waiting_since: Optional[float] = None
 
     def _find_model(self) -> None:
         """Finds the model that this was registered with by hand: a hook gets gradients and parameters only. Looks at
-        every object there is, once."""
+        every object there is, once. Without it the process group would be another one, buckets that DDP skips would be
+        waited for, and means of unused parameters lost."""
         self._searched = True
         found = (each for each in gc.get_objects() if issubclass(type(each), DistributedDataParallel))
         mine = [ddp for ddp in found if any(state is self for _, state in getattr(ddp, "_comm_hooks", ()))]
@@ -104,23 +100,21 @@ class HookState(Core):
                 f"this HookState was registered with {len(mine)} models; expected one: every DDP model needs a"
                 " HookState of its own"
             )
-        if self._is_copy:
-            self._take_names(mine)
-        if mine:
-            self._engine.use(mine[0].process_group)
-            self._observe(mine[0])
-        else:
-            _watchdog.watch(self)
-
-    def _take_names(self, models: "list[DistributedDataParallel]") -> None:
-        """Gives a copy the names of its model's parameters: the hook is not shown any."""
-        if not models:
-            raise Error(
-                "a copy of a HookState was registered with a model that can't be found. Make another for the model, and"
-                " give its load_state_dict() the state_dict() of the copy"
+        if not mine:
+            raise BadArgument(
+                "the model that this HookState was registered with can't be found: give it the wrapped model,"
+                " HookState(ddp)"
+                + ("; then give its load_state_dict() the state_dict() of this copy" if self._is_copy else "")
             )
-        self._model = weakref.ref(models[0])
-        self._names.update(_names(models[0]))
+        if self._is_copy:
+            self._take_names(mine[0])
+        self._engine.use(mine[0].process_group)
+        self._observe(mine[0])
+
+    def _take_names(self, model: DistributedDataParallel) -> None:
+        """Gives a copy the names of its model's parameters: the hook is not shown any."""
+        self._model = weakref.ref(model)
+        self._names.update(_names(model))
 
     def __setstate__(self, state: "dict[str, Any]") -> None:
         self._become(state, {})
@@ -149,7 +143,7 @@ class HookState(Core):
         devices: "list[Any]" = [gradient.device] if gradient.is_cuda else []
         future: "torch.futures.Future[torch.Tensor]" = torch.futures.Future(devices=devices)
         self._futures.append((future, gradient))
-        self.waiting_since, self._complete = None, bucket.is_last()
+        self._complete = bucket.is_last()
         if self._skips and bucket.index() != self._next:
             # The reducer can't be asked for the skipped ones here: it holds its lock, which is not recursive.
             self._held[bucket.index()] = bucket
@@ -173,13 +167,6 @@ class HookState(Core):
         if self._skips:
             # DDP may skip the last bucket.
             _at_end_of_backward(self._end_pass_with_skipped)
-        elif self._ddp is None:
-            _at_end_of_backward(self._start_waiting)
-
-    def _start_waiting(self) -> None:
-        """At the end of a backward pass: if the last bucket has not come, DDP is about to wait for it."""
-        if self._futures:
-            self.waiting_since = time.monotonic()
 
     def _end_pass_with_skipped(self) -> None:
         try:
@@ -229,25 +216,8 @@ class HookState(Core):
 
     def _forget(self) -> None:
         self._end_step()
-        self._futures, self._next, self.waiting_since = [], 0, None
+        self._futures, self._next = [], 0
         self._highest, self._held = -1, {}
-
-    def timeout_seconds(self) -> float:
-        """How long DDP may wait for futures."""
-        group = self._engine.group
-        return (TIMEOUT if group is None else group.timeout).total_seconds()
-
-    def expire(self) -> None:
-        """Fails the futures that DDP waits for."""
-        futures, self.waiting_since = self._futures, None
-        error = GroupLost(
-            f"the backward pass has ended, and DDP's last bucket did not come within {self.timeout_seconds():g} s. With"
-            " skip_all_reduce_unused_params=True, make the hook by thinwire.torch.compress(ddp)"
-        )
-        self._engine.fail(str(error))
-        for future, _ in futures:
-            if not future.done():
-                future.set_exception(error)  # type: ignore[arg-type]
 
     def _bucket(self, bucket: Any) -> "Union[Bucket, Uncompressed]":
         gradient, parameters = bucket.buffer(), bucket.parameters()
