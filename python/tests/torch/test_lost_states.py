@@ -126,6 +126,32 @@ def test_a_step_that_was_left_is_taken_back_on_every_rank(first: bool) -> None:
     harm(2, in_the_midst, first)
 
 
+def other_buckets(rank: int) -> None:
+    """A rank is lost where the engine takes DDP's second buckets."""
+    ddp = DistributedDataParallel(mlp(), bucket_cap_mb=0.002, broadcast_buffers=False)
+    sync = tw.compress(ddp, "topk", timeout=TIMEOUT, **everything("topk"))
+    train(rank, ddp, range(1))
+    before = sync.residual()
+    if rank == 1:
+        sync._engine.native = Leaves()
+    with pytest.raises(thinwire.GroupLost):
+        train(rank, ddp, range(1, 2))
+    assert sync.state_dict()["step"] == 1
+    for name, values in sync.residual().items():
+        assert torch.equal(values, before[name]), name
+
+
+class Leaves:
+    """An engine whose process ends when it is to take other buckets."""
+
+    def relayout(self, _: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_rank_that_is_lost_when_buckets_change() -> None:
+    assert harm(2, other_buckets)[1] is None
+
+
 def uncompressed(rank: int, form: str) -> None:
     """A rank is lost where gradients are averaged that can't be compressed."""
     model = Mixed("float64")
