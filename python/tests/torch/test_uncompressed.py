@@ -185,6 +185,23 @@ def test_a_skipped_step_is_skipped_for_all_gradients() -> None:
         assert (kind, largest) == ("StepSkipped", 0.0)
 
 
+def sparse_rows(rank: int) -> int:
+    """Each rank has rows of its own."""
+    weight = nn.Parameter(torch.zeros(20, 6))
+    sync = tw.Synchronizer([("table", weight)], "topk")
+    weight.grad = torch.sparse_coo_tensor(torch.arange(10)[None] + 10 * rank, torch.ones(10, 6), (20, 6))
+    sync.synchronize()
+    assert weight.grad.coalesce().indices().numel() == 20
+    sent = sync.report().sent
+    sync.close()
+    return sent
+
+
+def test_what_is_sent_of_a_sparse_gradient_is_its_own() -> None:
+    # An index of 64 bits, and 6 values of 32 bits, of each row.
+    assert run(2, sparse_rows) == [10 * (8 + 6 * 4)] * 2
+
+
 def by_samples(rank: int) -> float:
     torch.manual_seed(2)
     weight = nn.Parameter(torch.zeros(3, dtype=torch.float64))

@@ -23,11 +23,14 @@ class Uncompressed:
     gradient: torch.Tensor
     #: Why it can't be compressed.
     reason: str
+    #: The size of this rank's gradient, once it was averaged.
+    bytes: int = 0
 
     # In place on the tensor itself: a detached alias of a sparse tensor would get indices of its own.
     @torch.no_grad()
     def average(self, group: TorchGroup, weight: float, total: float) -> None:
         """Replaces the gradient by its mean over all ranks, weighted by ``weight / total`` of each."""
+        self.bytes = self._size()
         if weight != 1.0:
             self.gradient.mul_(weight)
         group.sum(self.gradient)
@@ -55,9 +58,8 @@ class Uncompressed:
             values = torch.full((1, *like.shape[sparse:]), float("inf"), dtype=like.dtype, device=like.device)
             like.copy_(torch.sparse_coo_tensor(indices, values, like.shape))
 
-    @property
-    def bytes(self) -> int:
-        """The size of the gradient: all elements, or the indices and values of a sparse one."""
+    def _size(self) -> int:
+        """Bytes of all elements, or of the indices and values of a sparse gradient."""
         gradient = self.gradient.detach()
         if gradient.layout == torch.strided:
             return gradient.numel() * gradient.element_size()
