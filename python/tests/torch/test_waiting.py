@@ -41,7 +41,7 @@ def test_work_that_failed_says_why() -> None:
             _group._finished(work)
 
 
-def gathers(rank: int) -> "tuple[list[bytes] | None, int]":
+def gathers(rank: int, everywhere: bool) -> "tuple[list[bytes], int]":
     """Long messages, and the size of the largest collective that they took."""
     group = _group.TorchGroup(timeout=timedelta(seconds=60))
     _group.CHUNK, sizes, wait = 1000, [], group._run
@@ -52,13 +52,16 @@ def gathers(rank: int) -> "tuple[list[bytes] | None, int]":
 
     group._run = measured  # type: ignore[assignment]
     try:
-        return group.gather_to_first(bytes([rank]) * [2500, 10][rank]), max(sizes)
+        return group.gather_unequal(bytes([rank]) * [2500, 10][rank], everywhere), max(sizes)
     finally:
         _group.CHUNK = 4 << 20
         group.close()
 
 
 def test_a_long_message_is_sent_in_chunks_with_a_deadline_each() -> None:
-    (first, largest), (second, _) = run(2, gathers)
-    assert first == [bytes(2500), bytes([1]) * 10] and second is None
-    assert largest == 1000
+    (first, largest), (second, _) = run(2, gathers, False)
+    assert first == [bytes(2500), bytes([1]) * 10] and second == []
+    # What rank 0 receives of both.
+    assert largest == 2000
+    (first, largest), (second, _) = run(2, gathers, True)
+    assert first == second == [bytes(2500), bytes([1]) * 10] and largest == 2000

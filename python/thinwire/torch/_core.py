@@ -16,7 +16,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from thinwire import _native
-from thinwire.errors import BadArgument, BadState, Error, StepSkipped
+from thinwire.errors import BadArgument, BadState, Error, GroupLost, StepSkipped
 from thinwire.torch import _momentum, _state
 from thinwire.torch._agree import agree, all_well
 from thinwire.torch._bucket import Bucket, layer_of, obstacle
@@ -405,11 +405,20 @@ class Core:
 
         With ``all_ranks=True``, which all ranks must call together: a state with those of all ranks on rank 0, and
         ``None`` on the others. That sends a whole residual from every rank to rank 0. Accelerate's ``save_state()``,
-        which calls this on all ranks and writes what it gets on one, gets that too.
+        which calls this on all ranks and writes what it gets on one, or on one of each node, gets that too; after
+        :class:`thinwire.GroupLost` it gets this rank's.
         """
-        asked_by_accelerate = sys._getframe(1).f_globals.get("__name__") == _WRITES_ONE_RANKS
+        caller = sys._getframe(1)
+        by_accelerate = caller.f_globals.get("__name__") == _WRITES_ONE_RANKS
         state = _state.pack(self._flat_state(), self._has_momentum)
-        return self._engine.gather(state) if all_ranks or asked_by_accelerate else state
+        if not (all_ranks or by_accelerate):
+            return state
+        try:
+            return self._engine.gather(state, by_accelerate and bool(caller.f_locals.get("save_on_each_node")))
+        except GroupLost:
+            if all_ranks:
+                raise
+            return state
 
     def _flat_state(self) -> "dict[str, Any]":
         self._collect()

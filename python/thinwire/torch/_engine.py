@@ -193,14 +193,14 @@ class Engine:
             state.update(_state.pack(_state.complete(flat, shapes, self._settings.has_momentum)))
         return state
 
-    def gather(self, state: "dict[str, Any]") -> "Optional[dict[str, Any]]":
-        """The states of all ranks in one, on rank 0; `None` on the others."""
+    def gather(self, state: "dict[str, Any]", everywhere: bool) -> "Optional[dict[str, Any]]":
+        """The states of all ranks in one, on rank 0 or everywhere; `None` on the others."""
         group = self.connect()
         group.check()
         mine = io.BytesIO()
         torch.save(state, mine)
-        everybody = group.gather_to_first(mine.getvalue())
-        if everybody is None:
+        everybody = group.gather_unequal(mine.getvalue(), everywhere)
+        if not everybody:
             return None
         joined: "dict[str, Any]" = {}
         for theirs in everybody:

@@ -135,29 +135,26 @@ class TorchGroup:
         joined = bytes(everything.tolist())
         return [joined[start : start + len(mine)] for start in range(0, len(joined), len(mine))]
 
-    def gather_unequal(self, mine: bytes) -> "list[bytes]":
-        """The messages of all ranks, of any lengths. Between steps."""
+    def gather_unequal(self, mine: bytes, everywhere: bool = True) -> "list[bytes]":
+        """The messages of all ranks, of any lengths, everywhere or on rank 0 alone; none on the others. Between steps.
+        The deadline is that of a chunk: long messages take long on a slow network."""
         lengths = [int.from_bytes(length, "little") for length in self.gather(len(mine).to_bytes(8, "little"))]
-        if not any(lengths):
-            return [b""] * self.size
-        messages = self.gather(mine.ljust(max(lengths)))
-        return [message[:length] for message, length in zip(messages, lengths)]
-
-    def gather_to_first(self, mine: bytes) -> "Optional[list[bytes]]":
-        """The messages of all ranks, of any lengths, on rank 0; `None` on the others. Between steps. The deadline is
-        that of a chunk: long messages take long on a slow network."""
-        lengths = [int.from_bytes(length, "little") for length in self.gather(len(mine).to_bytes(8, "little"))]
-        messages = [bytearray() for _ in lengths]
+        reads = everywhere or self.rank == 0
+        messages = [bytearray() for _ in lengths if reads]
         for start in range(0, max(lengths), CHUNK):
             chunk = torch.zeros(min(CHUNK, max(lengths) - start), dtype=torch.uint8, device="cpu")
             if own := mine[start : start + CHUNK]:
                 chunk[: len(own)] = torch.frombuffer(bytearray(own), dtype=torch.uint8)
-            parts = [torch.empty_like(chunk) for _ in range(self.size)] if self.rank == 0 else None
-            gather = partial(self._between.gather, [parts] if parts else [], [chunk], dist.GatherOptions())
-            self._run("a gather", gather, chunk, *(parts or []))
-            for message, length, part in zip(messages, lengths, parts or []):
+            everything = torch.empty(len(messages), len(chunk), dtype=torch.uint8, device="cpu")
+            parts = list(everything)
+            if everywhere:
+                self._gather(chunk, everything.view(-1), self._between)
+            else:
+                gather = partial(self._between.gather, [parts] if parts else [], [chunk], dist.GatherOptions())
+                self._run("a gather", gather, chunk, everything)
+            for message, length, part in zip(messages, lengths, parts):
                 message += part.numpy()[: max(0, length - start)].tobytes()
-        return [bytes(message) for message in messages] if self.rank == 0 else None
+        return [bytes(message) for message in messages]
 
     def abandon(self, reason: str) -> None:
         """Gives the group up, and tells the others why."""
