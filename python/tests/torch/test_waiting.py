@@ -65,3 +65,13 @@ def test_a_long_message_is_sent_in_chunks_with_a_deadline_each() -> None:
     assert largest == 2000
     (first, largest), (second, _) = run(2, gathers, True)
     assert first == second == [bytes(2500), bytes([1]) * 10] and largest == 2000
+
+
+def test_a_back_end_without_a_deadline_gets_one() -> None:
+    group = object.__new__(_group.TorchGroup)
+    group._lost, group._has_deadline, group.timeout = None, False, timedelta(seconds=0.01)
+    work = Work(10**9)
+    with pytest.raises(RuntimeError, match="not done within 0.01 s"):
+        group._wait(work)
+    group._has_deadline = True
+    group._wait(Work(1000))

@@ -53,6 +53,8 @@ class TorchGroup:
         self.size: int = len(self.world_ranks)
         # Ranks may start far apart, as far as the parent allows; in a step they are close together.
         patience = timeout or _timeout_of(parent)
+        #: Whether the back-end ends a collective itself when one of its messages is late. MPI and UCC do not.
+        self._has_deadline = True
         #: How long a collective may take.
         self.timeout: timedelta = timeout or min(TIMEOUT, patience)
         #: For the steps; and for what is said between them, so that ranks that are not at the same point wait for each
@@ -86,7 +88,8 @@ class TorchGroup:
         groups by how many a rank has, so one that ends on some ranks before others would give later groups different
         names there."""
         backend = _backend(parent)
-        if backend != "gloo":
+        self._has_deadline = backend == "gloo"
+        if not self._has_deadline:
             return dist.new_group(self.world_ranks, self.timeout, backend)
         c10d: Any = dist.distributed_c10d
         store = c10d.PrefixStore(f"{self._words.prefix}/{purpose}", c10d._get_default_store())
@@ -223,10 +226,12 @@ class TorchGroup:
             self._busy = False
 
     def _wait(self, work: Any) -> None:
-        asked = time.monotonic()
+        began = asked = time.monotonic()
         while not _finished(work):
             # Another thread may have given up in the meantime, or another rank.
             self.check()
+            if not self._has_deadline and time.monotonic() - began > self.timeout.total_seconds():
+                raise RuntimeError(f"not done within {self.timeout.total_seconds():g} s")
             if time.monotonic() - asked > PATIENCE:
                 if self._words.anybody(PIECE.total_seconds()):
                     reason = "another rank has given up"
