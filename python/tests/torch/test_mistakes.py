@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -13,13 +14,12 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import Ranks, harm, run
-from small import everything, mlp, train
+from small import everything, mlp, step_timeout, train
 from test_failures import error_of
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import thinwire.torch as tw
-from thinwire.torch import _group
 from thinwire.torch._options import Options
 
 
@@ -130,16 +130,22 @@ def dropped(rank: int) -> "tuple[int, int]":
         train(rank, ddp, range(2))
 
     one()
+    gc.collect()
     before = count()
     for _ in range(50):
         one()
-    after = count()
-    return after[0] - before[0], after[1] - before[1]
+    until = time.monotonic() + 60
+    while True:
+        gc.collect()
+        added = tuple(now - then for now, then in zip(count(), before))
+        # Of the last one something may still be ending.
+        if (added[0] <= 8 and added[1] <= 16) or time.monotonic() > until:
+            return added[0], added[1]
+        time.sleep(0.1)
 
 
 def test_hooks_of_dropped_models_leave_nothing() -> None:
     for threads, files in harm(2, dropped, deadline=200):
-        # Of the last one something may still be ending.
         assert threads <= 8 and files <= 16, (threads, files)
 
 
@@ -178,10 +184,9 @@ def test_the_deadline_of_a_step_is_two_minutes() -> None:
 
 
 def until_the_end(rank: int, seconds: float, ready: Path) -> "tuple[str, str, int]":
-    """Steps with the default timeout, which is not two minutes here. The ranks still have a minute to meet."""
-    _group.TIMEOUT = timedelta(seconds=seconds)
     ddp = DistributedDataParallel(mlp(), broadcast_buffers=False)
-    sync = tw.compress(ddp, "topk")
+    with step_timeout(seconds):
+        sync = tw.compress(ddp, "topk")
     train(rank, ddp, range(3))
     (ready / str(rank)).touch()
     # For ever, on a rank whose peer answers.
