@@ -270,8 +270,7 @@ expected = total(model)
 
 # Lightning's own callback writes, and its own trainer reads.
 every = lightning.pytorch.callbacks.ModelCheckpoint(dirpath=sys.argv[1], filename="{epoch}", save_top_k=-1)
-averaging = lightning.pytorch.callbacks.StochasticWeightAveraging(swa_lrs=0.05, swa_epoch_start=10)
-first, model = trainer(2, every, averaging), Model()
+first, model = trainer(2, every), Model()
 model.load_state_dict(weights)
 first.fit(model, data())
 kept = first.strategy.compression.residual()
@@ -282,6 +281,14 @@ second.fit(model, data(), ckpt_path=sys.argv[1] + "/epoch=1.ckpt")
 assert second.strategy.compression.report().steps == 8
 assert second.strategy.compression.state_dict()["step"] == 16
 assert total(model) == expected, (total(model), expected)
+
+# Weights are averaged in both epochs, of the model that is compressed.
+averaging = lightning.pytorch.callbacks.StochasticWeightAveraging(swa_lrs=0.1, swa_epoch_start=1)
+third, model = trainer(2, averaging), Model()
+model.load_state_dict(weights)
+third.fit(model, data())
+assert averaging.n_averaged.item() == 2, averaging.n_averaged
+assert third.strategy.compression.report().steps == 8
 states = torch.load(sys.argv[1] + "/epoch=1.ckpt", weights_only=False)["thinwire"]
 rank = second.global_rank
 assert all(torch.equal(values, states[f"rank {rank}"]["residual"][name]) for name, values in kept.items())

@@ -492,11 +492,13 @@ class Core:
 
     def __getstate__(self) -> "dict[str, Any]":
         """For pickle and ``copy.deepcopy``: the settings, and what was not sent. Process groups, the model and the
-        scaler are left out. A copy has no group until it is used: it exchanges nothing and closes nothing."""
+        scaler are left out. A copy has no group until it is used: it exchanges nothing and closes nothing. Of one that
+        was closed, whose residual is gone, the copy is closed too."""
         self._collect()
         kept = self._flat_state() if self._engine.has_kept() else None
         options = replace(self._options, process_group=None, optimizer=None, scaler=None)
         given = {"scaled": self._scaler is not None, "epoch": self._epoch, "density": self._density}
+        given["closed"] = self._engine.closed
         return {"method": self.method, "options": options, "kept": kept, "samples": self._samples, **given}
 
     def __deepcopy__(self, memo: "dict[int, Any]") -> "Core":
@@ -516,6 +518,7 @@ class Core:
         Core.__init__(self, names, state["method"], state["options"])
         self._epoch, self._density, self._samples = state["epoch"], state["density"], state["samples"]
         self._is_copy, self._was_scaled = True, state["scaled"]
+        self._engine.closed = state["closed"]
         if state["kept"] is not None:
             self._engine.restore(state["kept"])
             self._step = state["kept"]["step"]

@@ -77,6 +77,8 @@ class Engine:
 
     def connect(self) -> TorchGroup:
         """Makes the process group, if there is none yet; all ranks do it together."""
+        if self.closed:
+            raise Error("the synchronizer was closed")
         if self.group is None:
             group = TorchGroup(self._settings.process_group, self._settings.timeout)
             agree(group, self._settings.told())
