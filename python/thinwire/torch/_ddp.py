@@ -325,7 +325,8 @@ def compress(
     If some rank's gradient holds a NaN or an infinity, and no ``scaler`` is given, ``backward()`` ends with
     :class:`thinwire.StepSkipped` on every rank; gradients are zeros then, and the next pass may follow.
 
-    Gradients that can't be compressed (64-bit, sparse) are averaged dense; the report names them.
+    Gradients that can't be compressed (64-bit, sparse) are averaged dense, at the end of the backward pass and before
+    the others are exchanged; the report names them.
 
     Args:
         ddp: The model, wrapped.
@@ -334,10 +335,11 @@ def compress(
         density: The part of the gradient to send. If not given: 1 %, whatever the method (``fft`` and ``auto`` have
             settings of their own instead).
         process_group: The ranks; those of ``ddp`` if not given. The hook makes process groups of its own from them.
-        timeout: How long a rank is waited for in a step, in seconds or as a timedelta. If not given: two minutes, or
-            the process group's timeout if that is shorter.
+        timeout: How long a rank waits for another, in seconds or as a timedelta: in a step, when states are loaded or
+            gathered, and when the ranks meet. If not given: two minutes, or the process group's timeout if that is
+            shorter; and the process group's timeout when the ranks meet.
         scaler: The ``GradScaler`` of an AMP training. Gradients are then kept without its scale, and a step with
-            infinities is skipped on every rank and leaves what was not sent as it was.
+            infinities is skipped on every rank, for all optimisers, and leaves what was not sent as it was.
         optimizer: Only looked at: a warning tells if its momentum doubles that of the method. Not needed: the first
             step of an optimiser is noticed too.
         mean: ``"ranks"``: every rank counts the same. ``"samples"``: by what :meth:`HookState.set_samples` says.
@@ -348,11 +350,12 @@ def compress(
             and not the host, which goes on to the end of the optimiser's ``step()`` and waits there. What a step has
             come to is known late: after an error the optimiser has gone on with gradients of zeros, and its ``step()``
             raises it, or the next ``backward()``, ``report()``, ``state_dict()`` or ``close()``. Of a skipped step the
-            end of the next ``backward()`` tells, whose own gradients are good. Not with a ``scaler``; on the CPU it
-            changes nothing. ``"forward"`` lets the host run on into the next forward pass. Whatever blocks the driver
-            there (a copy from or to memory that is not pinned, a kernel loaded for the first time, a full launch
-            queue) is an error that costs the weights. Call ``wait()`` first where in doubt, and after updates that
-            are not by a ``torch.optim.Optimizer``.
+            end of the next ``backward()`` tells, whose own gradients are good. Not with a ``scaler``. It changes
+            nothing on the CPU, with gradients that can't be compressed, or with ``find_unused_parameters``.
+            ``"forward"`` lets the host run on into the next forward pass. Whatever blocks the driver there (a copy from
+            or to memory that is not pinned, a kernel loaded for the first time, a full launch queue) is an error that
+            costs the weights. Call ``wait()`` first where in doubt, and after updates that are not by a
+            ``torch.optim.Optimizer``.
         parameters: More parameters of the method, as keywords: ``quantize=True``.
     """
     if not isinstance(ddp, DistributedDataParallel):
