@@ -1,7 +1,8 @@
 """What an exchange of gradients costs on a network, before it is tried.
 
-The formulas are those of the papers; ``docs/cost.md`` has them, and says how far to trust them. All times are seconds
-on the wire, all sizes are of one rank's gradient.
+A message costs its hops times the latency, and its bytes over the bandwidth; each collective has its hops and bytes,
+by the formulas of the papers. They are estimates: nothing is measured. All times are seconds on the wire, all sizes are
+of one rank's gradient.
 
 >>> from thinwire import cost
 >>> resnet50 = {"ranks": 8, "elements": 25_557_032}

@@ -60,11 +60,8 @@ impl Engine {
         Ok(Engine::Cuda(inner, device, ahead))
     }
 
-    pub fn relayout(self, layout: Layout) -> Result<Engine> {
-        Ok(match self {
-            Engine::Cpu(inner) => Engine::Cpu(inner.relayout(layout)?),
-            Engine::Cuda(inner, device, ahead) => Engine::Cuda(inner.relayout(layout)?, device, ahead),
-        })
+    pub fn relayout(&mut self, layout: Layout) -> Result<()> {
+        of_both!(self, inner => inner.relayout(layout))
     }
 
     /// Hands over the gradient of a bucket.

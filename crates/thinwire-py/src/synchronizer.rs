@@ -111,12 +111,10 @@ impl Synchronizer {
     /// Goes on with other buckets of the same layers.
     fn relayout(&mut self, py: Python<'_>, layers: Vec<Layers>) -> PyResult<()> {
         let layout = layout(layers)?;
-        self.inner()?;
-        let Some(inner) = self.inner.take() else { return Ok(()) };
+        let inner = self.inner()?;
         let moved = py.detach(|| inner.relayout(layout));
         self.lost = moved.as_ref().err().map(ToString::to_string);
-        self.inner = Some(moved.or_exception()?);
-        Ok(())
+        moved.or_exception()
     }
 
     /// Hands over the gradient of a bucket, to travel in the background.

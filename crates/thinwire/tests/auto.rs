@@ -139,7 +139,7 @@ fn a_first_step_that_is_skipped_loses_no_order() {
             if relayouts {
                 let layers = [("b.weight", vec![15_000]), ("a.weight", vec![4_990]), ("a.bias", vec![10])];
                 layout = Layout::by_size(layers, 1).unwrap();
-                synchronizer = synchronizer.relayout(layout.clone()).unwrap();
+                synchronizer.relayout(layout.clone()).unwrap();
             }
             for step in 1..12 {
                 let report = synchronizer.step(&mut gradients(&layout, rank, step), NO_WEIGHTS).unwrap();

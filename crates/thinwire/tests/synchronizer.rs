@@ -244,7 +244,7 @@ fn other_buckets_of_the_same_layers_go_on_where_the_first_were() {
                 for step in 0..6 {
                     let layout = if change && step >= 3 { &many } else { &few };
                     if change && step == 3 {
-                        synchronizer = synchronizer.relayout(many.clone()).unwrap();
+                        synchronizer.relayout(many.clone()).unwrap();
                         assert_eq!(synchronizer.next_step(), 3);
                     }
                     let whole = noise(few.len(), 10 * step + rank);
@@ -262,7 +262,7 @@ fn other_buckets_of_the_same_layers_go_on_where_the_first_were() {
         assert!(run(true) == run(false), "{method}");
     }
     let error = Local::run(2, |group| {
-        let synchronizer = Synchronizer::new(group, "topk", few.clone()).unwrap();
+        let mut synchronizer = Synchronizer::new(group, "topk", few.clone()).unwrap();
         synchronizer.relayout(Bucket::single("a", 400).unwrap()).unwrap_err().to_string()
     });
     assert!(error[0].contains("the 4 layers there are"), "{error:?}");
@@ -468,7 +468,7 @@ fn whoever_wants_to_know_is_told_the_end_of_every_background_step() {
         for step in 0..4 {
             if step == 2 {
                 layout = &many;
-                synchronizer = synchronizer.relayout(many.clone()).unwrap();
+                synchronizer.relayout(many.clone()).unwrap();
             }
             let mut given = gradients(layout, step * 10 + rank as u64);
             if step == 3 && rank == 1 {

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
-from typing import Any, Callable, Optional
+from datetime import timedelta
+from typing import Any, Callable, Iterator, Optional
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import thinwire
+from thinwire.torch import _group
 
 
 def mlp(hidden: int = 32) -> nn.Module:
@@ -30,6 +33,17 @@ def batch(rank: int, step: int, samples: int = 8) -> "tuple[torch.Tensor, torch.
     x = torch.randn(samples, 8, generator=generator)
     teacher = torch.randn(8, 4, generator=torch.Generator().manual_seed(5))
     return x, torch.tanh(x @ teacher)
+
+
+@contextlib.contextmanager
+def step_timeout(seconds: float) -> "Iterator[None]":
+    """Another default than two minutes. With ``timeout=`` the ranks would have no longer to meet, which takes long on
+    a busy machine."""
+    default, _group.TIMEOUT = _group.TIMEOUT, timedelta(seconds=seconds)
+    try:
+        yield
+    finally:
+        _group.TIMEOUT = default
 
 
 def train(

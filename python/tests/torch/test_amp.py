@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from ranks import run
 from small import batch, checksum, everything, mlp, train
@@ -88,6 +89,75 @@ def switched_off(rank: int) -> str:
 
 def test_a_scaler_that_is_off_is_none() -> None:
     assert all("rank 0" in said for said in run(2, switched_off))
+
+
+class Tables(nn.Module):
+    """A compressed layer, and gradients that can't be compressed: sparse and 64-bit ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.layer, self.table = nn.Linear(8, 8), nn.Embedding(20, 8, sparse=True)
+        self.wide = nn.Parameter(torch.randn(8, dtype=torch.float64))
+        self.scale = {"layer": 1.0, "table": 1.0, "wide": 1.0}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = {
+            "layer": self.layer(x),
+            "table": self.table(x[:, 0].abs().mul(9).long() % 20),
+            "wide": x * self.wide,
+        }
+        for name, part in parts.items():
+            part.register_hook(lambda gradient, name=name: gradient * self.scale[name])
+        return parts["layer"] + parts["table"] + parts["wide"].float()
+
+
+def two_optimisers(rank: int, loop: bool) -> int:
+    """An overflow on rank 1 in any kind of gradient skips all of the step on all ranks."""
+    model = Tables()
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000)
+    settings = {"scaler": scaler, **everything("topk", 0.2)}
+    wrapped: Any = model if loop else DistributedDataParallel(model)
+    sync: Any = tw.Synchronizer(model.named_parameters(), "topk", **settings) if loop else None
+    sync = sync or tw.compress(wrapped, "topk", **settings)
+    optimizers = [
+        torch.optim.SparseAdam([model.table.weight], 0.1),
+        torch.optim.SGD(model.layer.parameters(), 0.1),
+        torch.optim.SGD([model.wide], 0.1),
+    ]
+
+    def step(number: int) -> None:
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        x = torch.randn(4, 8, generator=torch.Generator().manual_seed(10 * number + rank))
+        scaler.scale(wrapped(x).square().mean()).backward()
+        if loop:
+            sync.synchronize()
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+        scaler.update()
+
+    for number in range(3):
+        step(number)
+    for count, which in enumerate(model.scale):
+        before, weights = sync.residual(), checksum(model)
+        assert any(values.any() for values in before.values())
+        model.scale[which] = float("inf") if rank == 1 else 1.0
+        step(10 + count)
+        model.scale[which] = 1.0
+        assert checksum(model) == weights, f"{which}: the weights were changed"
+        for name, values in sync.residual().items():
+            assert torch.equal(values, before[name]), f"{which}: the residual of {name} was changed"
+        assert sync.report().skipped == count + 1 and scaler.get_scale() == 512.0 / 2**count
+        step(20 + count)
+        assert checksum(model) != weights
+    return checksum(model)
+
+
+@pytest.mark.parametrize("loop", [False, True], ids=["ddp", "loop"])
+def test_an_overflow_skips_gradients_of_all_kinds(loop: bool) -> None:
+    one, two = run(2, two_optimisers, loop)
+    assert one == two
 
 
 class Poison(torch.autograd.Function):

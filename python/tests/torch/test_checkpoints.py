@@ -132,10 +132,13 @@ def test_distributed_checkpoint_with_other_numbers_of_ranks(before: int, after: 
 class Accelerated:
     """What Accelerate's loop needs, on processes that have met already."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, nodes: bool = False) -> None:
         from accelerate import Accelerator
+        from accelerate.state import AcceleratorState
+        from accelerate.utils import ProjectConfiguration
 
-        self.accelerator = Accelerator(cpu=True)
+        AcceleratorState._reset_state(True)
+        self.accelerator = Accelerator(cpu=True, project_config=ProjectConfiguration(save_on_each_node=nodes))
         model = mlp()
         self.ddp = DistributedDataParallel(model)
         self.sync = tw.compress(self.ddp, "topk", **everything("topk"))
@@ -143,9 +146,13 @@ class Accelerated:
         self.folder = str(folder)
 
 
-def accelerated(rank: int, folder: Path) -> "dict[str, torch.Tensor]":
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(dist.get_world_size())}
+def _environment(rank: int, local_rank: int) -> None:
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(local_rank), "WORLD_SIZE": str(dist.get_world_size())}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "ACCELERATE_USE_CPU": "true"}
+
+
+def accelerated(rank: int, folder: Path) -> "dict[str, torch.Tensor]":
+    _environment(rank, rank)
     one = Accelerated(folder)
     assert one.accelerator.num_processes == dist.get_world_size()
     one.accelerator.save_state(str(folder / "fresh"))
@@ -177,6 +184,29 @@ needs_lightning = pytest.mark.skipif(importlib.util.find_spec("lightning") is No
 def test_accelerate_saves_what_all_ranks_have_kept(tmp_path: Path) -> None:
     one, two = run(2, accelerated, tmp_path)
     assert not _equal(one, two)
+
+
+def accelerated_on_nodes(rank: int, folder: Path) -> None:
+    """Each rank is the first of its node, and writes into a folder of its own."""
+    _environment(rank, 0)
+    mine = str(folder / f"node {rank}")
+    one = Accelerated(folder, nodes=True)
+    train(rank, one.ddp, range(3))
+    one.accelerator.save_state(mine)
+    kept = one.sync.residual()
+    two = Accelerated(folder, nodes=True)
+    two.accelerator.load_state(mine)
+    assert _equal(two.sync.residual(), kept)
+    # After a loss each has what is its own.
+    one.sync._engine.group.abandon("a test")  # type: ignore[union-attr]
+    one.accelerator.save_state(mine)
+    two.accelerator.load_state(mine)
+    assert _equal(two.sync.residual(), kept)
+
+
+@needs_accelerate
+def test_accelerate_saves_on_each_node_and_after_a_loss(tmp_path: Path) -> None:
+    run(2, accelerated_on_nodes, tmp_path)
 
 
 def only_one_ranks(rank: int) -> str:
@@ -240,8 +270,7 @@ expected = total(model)
 
 # Lightning's own callback writes, and its own trainer reads.
 every = lightning.pytorch.callbacks.ModelCheckpoint(dirpath=sys.argv[1], filename="{epoch}", save_top_k=-1)
-averaging = lightning.pytorch.callbacks.StochasticWeightAveraging(swa_lrs=0.05, swa_epoch_start=10)
-first, model = trainer(2, every, averaging), Model()
+first, model = trainer(2, every), Model()
 model.load_state_dict(weights)
 first.fit(model, data())
 kept = first.strategy.compression.residual()
@@ -252,6 +281,14 @@ second.fit(model, data(), ckpt_path=sys.argv[1] + "/epoch=1.ckpt")
 assert second.strategy.compression.report().steps == 8
 assert second.strategy.compression.state_dict()["step"] == 16
 assert total(model) == expected, (total(model), expected)
+
+# Weights are averaged in both epochs, of the model that is compressed.
+averaging = lightning.pytorch.callbacks.StochasticWeightAveraging(swa_lrs=0.1, swa_epoch_start=1)
+third, model = trainer(2, averaging), Model()
+model.load_state_dict(weights)
+third.fit(model, data())
+assert averaging.n_averaged.item() == 2, averaging.n_averaged
+assert third.strategy.compression.report().steps == 8
 states = torch.load(sys.argv[1] + "/epoch=1.ckpt", weights_only=False)["thinwire"]
 rank = second.global_rank
 assert all(torch.equal(values, states[f"rank {rank}"]["residual"][name]) for name, values in kept.items())

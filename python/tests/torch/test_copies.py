@@ -97,8 +97,15 @@ def averages(rank: int) -> None:
     averaged = None
     train(rank, ddp, range(5, 7))
     sync.close()
-    # What is gone can't be copied, but the model can.
-    assert not copy.deepcopy(sync)._engine.has_kept()
+    # The model can be copied, but what is gone can't be: the copy does not go on without it.
+    for copied in (copy.deepcopy(sync), through_a_file(sync)):
+        with pytest.raises(thinwire.Error, match="save before close"):
+            copied.state_dict()
+        other = DistributedDataParallel(mlp())
+        other.register_comm_hook(copied, tw.hook)
+        with pytest.raises(thinwire.Error, match="was closed"):
+            train(rank, other, range(1))
+    copy.deepcopy(ddp)
 
 
 def test_weights_are_averaged() -> None:

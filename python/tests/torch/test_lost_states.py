@@ -12,12 +12,14 @@ import pytest
 import torch
 from ranks import harm, run
 from small import everything, mlp, train
+from test_uncompressed import Mixed
 from torch.nn.parallel import DistributedDataParallel
 
 import thinwire
 import thinwire.torch as tw
 
-TIMEOUT = 5
+#: No test here waits for it: who is lost has ended, or says so.
+TIMEOUT = 60
 
 
 def _start(rank: int, form: str, **settings: Any) -> "tuple[Any, Any]":
@@ -97,7 +99,7 @@ def test_survivors_save_and_fewer_ranks_go_on(form: str, tmp_path: Path) -> None
 
 def in_the_midst(rank: int, first: bool) -> None:
     """Given up in the midst of a step, with buckets on their way."""
-    step, sync = _start(rank, "ddp", timeout=20)
+    step, sync = _start(rank, "ddp")
     for number in range(4):
         step(number)
     before = sync.residual()
@@ -125,13 +127,76 @@ def test_a_step_that_was_left_is_taken_back_on_every_rank(first: bool) -> None:
     harm(2, in_the_midst, first)
 
 
-def interrupted(rank: int) -> None:
-    step, sync = _start(rank, "ddp", timeout=60)
+def other_buckets(rank: int) -> None:
+    """A rank is lost where the engine takes DDP's second buckets."""
+    ddp = DistributedDataParallel(mlp(), bucket_cap_mb=0.002, broadcast_buffers=False)
+    sync = tw.compress(ddp, "topk", timeout=TIMEOUT, **everything("topk"))
+    train(rank, ddp, range(1))
+    before = sync.residual()
+    if rank == 1:
+        sync._engine.native = Leaves()
+    with pytest.raises(thinwire.GroupLost):
+        train(rank, ddp, range(1, 2))
+    assert sync.state_dict()["step"] == 1
+    for name, values in sync.residual().items():
+        assert torch.equal(values, before[name]), name
+
+
+class Leaves:
+    """An engine whose process ends when it is to take other buckets."""
+
+    def relayout(self, _: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_rank_that_is_lost_when_buckets_change() -> None:
+    assert harm(2, other_buckets)[1] is None
+
+
+def uncompressed(rank: int, form: str) -> None:
+    """A rank is lost where gradients are averaged that can't be compressed."""
+    model = Mixed("float64")
+    settings = {"timeout": TIMEOUT, **everything("topk")}
+    if form == "loop":
+        wrapped: Any = model
+        sync: Any = tw.Synchronizer(model.named_parameters(), "topk", **settings)
+    else:
+        wrapped = DistributedDataParallel(model)
+        sync = tw.compress(wrapped, "topk", **settings)
+
+    def step(number: int) -> None:
+        wrapped.zero_grad()
+        x = torch.randn(8, 6, generator=torch.Generator().manual_seed(10 * number + rank))
+        wrapped(x).square().mean().backward()
+        if form == "loop":
+            sync.synchronize()
+
+    for number in range(4):
+        step(number)
+    before = sync.state_dict()
+    if rank == 1:
+        sync._engine.group.sum = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(thinwire.GroupLost):
+        step(4)
+    after = sync.state_dict()
+    assert after["step"] == before["step"] == 4
+    for name, values in before["rank 0"]["residual"].items():
+        torch.testing.assert_close(after["rank 0"]["residual"][name], values, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["ddp", "loop"])
+def test_a_rank_that_is_lost_beside_the_compressed_gradients(form: str) -> None:
+    assert harm(2, uncompressed, form)[1] is None
+
+
+def interrupted(rank: int, done: Path) -> None:
+    step, sync = _start(rank, "ddp")
     for number in range(4):
         step(number)
     before = sync.residual()
     if rank == 1:
-        time.sleep(6)
+        while not done.exists():
+            time.sleep(0.05)
         with pytest.raises(thinwire.GroupLost):
             step(4)
             step(5)
@@ -140,10 +205,11 @@ def interrupted(rank: int) -> None:
     signal.alarm(2)
     with pytest.raises(KeyboardInterrupt):
         step(4)
+    done.touch()
     after = sync.residual()
     for name, values in before.items():
         torch.testing.assert_close(after[name], values, rtol=1e-5, atol=1e-6)
 
 
-def test_a_rank_that_was_interrupted_saves() -> None:
-    harm(2, interrupted)
+def test_a_rank_that_was_interrupted_saves(tmp_path: Path) -> None:
+    harm(2, interrupted, tmp_path / "done")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from ranks import Ranks, harm, run
-from small import everything, mlp, train
+from small import everything, mlp, step_timeout, train
 from test_failures import error_of
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -20,7 +20,7 @@ import thinwire
 import thinwire.torch as tw
 from thinwire.torch._device import one_device
 
-TIMEOUT = 4
+TIMEOUT = 60
 
 
 def _compressed(method: str = "topk", **settings: Any) -> "tuple[DistributedDataParallel, tw.HookState]":
@@ -65,7 +65,9 @@ def test_saving_after_the_end_is_an_error_and_not_an_empty_state() -> None:
 
 
 def on_one_rank_only(rank: int, what: str) -> "tuple[str, str, float]":
-    ddp, sync = _compressed()
+    ddp = DistributedDataParallel(mlp())
+    with step_timeout(4):
+        sync = tw.compress(ddp, "topk", **everything("topk"))
     train(rank, ddp, range(2))
     state = sync.state_dict()
 
@@ -80,17 +82,15 @@ def on_one_rank_only(rank: int, what: str) -> "tuple[str, str, float]":
 @pytest.mark.parametrize("what", ["save", "load"])
 def test_a_call_on_one_rank_only_ends_in_time(what: str) -> None:
     for kind, text, seconds in harm(2, on_one_rank_only, what):
-        assert kind == "GroupLost" and seconds < 4 * TIMEOUT, (kind, text, seconds)
+        assert kind == "GroupLost" and seconds < TIMEOUT, (kind, text, seconds)
 
 
 def alone_at_the_meeting(rank: int, ready: Path) -> "tuple[str, str, float]":
     ddp = DistributedDataParallel(mlp())
     if rank == 1:
-        time.sleep(8)
         return "", "", 0.0
     ready.touch()
-    kind, text, _ = error_of(lambda: tw.compress(ddp, timeout=60))
-    return kind, text, time.monotonic()
+    return error_of(lambda: tw.compress(ddp, timeout=TIMEOUT))
 
 
 def test_control_c_ends_the_wait_for_the_others(tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_control_c_ends_the_wait_for_the_others(tmp_path: Path) -> None:
         time.sleep(1)
         sent = time.monotonic()
         os.kill(ranks.processes[0].pid, signal.SIGINT)  # type: ignore[arg-type]
-        _, (kind, _, ended) = ranks.result(0, sent + 10)
-        assert kind == "KeyboardInterrupt" and ended - sent < 8, (kind, ended - sent)
+        _, (kind, _, seconds) = ranks.result(0, sent + 2 * TIMEOUT)
+        assert kind == "KeyboardInterrupt" and seconds < TIMEOUT, (kind, seconds)
     finally:
         ranks.end()
 

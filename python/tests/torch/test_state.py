@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import run
+from ranks import harm, run
 from small import checksum, everything, mlp, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -292,6 +292,42 @@ def test_names_are_those_of_the_plain_model() -> None:
     run(2, wrapped)
 
 
+class OwnModule(nn.Module):
+    """A part of it is called as DDP calls all of a model, and another part is not compressed."""
+
+    def __init__(self, other: str) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.module = nn.Linear(8, 4)
+        self.head = nn.Linear(4, 4, dtype=torch.float64 if other == "float64" else None)
+        self.head.requires_grad_(other != "frozen")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.module(x)
+        return self.head(x.to(self.head.weight.dtype)).float()
+
+
+def parts_called_module(rank: int, other: str) -> None:
+    for steps in (0, 2):
+        ddp = DistributedDataParallel(OwnModule(other))
+        sync = tw.compress(ddp, "topk", **everything("topk"))
+        train(rank, ddp, range(2))
+        kept = sync.residual()
+        assert any(values.any() for values in kept.values())
+        fresh = DistributedDataParallel(OwnModule(other))
+        other_sync = tw.compress(fresh, "topk", **everything("topk"))
+        train(rank, fresh, range(steps))
+        other_sync.load_state_dict(through_a_file(sync.state_dict()))
+        assert {name: values.tolist() for name, values in other_sync.residual().items()} == {
+            name: values.tolist() for name, values in kept.items()
+        }
+
+
+@pytest.mark.parametrize("other", ["trained", "frozen", "float64"])
+def test_a_part_called_module(other: str) -> None:
+    run(2, parts_called_module, other)
+
+
 def not_strict(rank: int) -> None:
     _, ddp, sync = _start("topk")
     train(rank, ddp, range(3))
@@ -317,6 +353,28 @@ def not_strict(rank: int) -> None:
 
 def test_not_strict() -> None:
     run(2, not_strict)
+
+
+def not_strict_before_names(rank: int, strict: bool) -> str:
+    """The parameters are known in the first step only."""
+    _, ddp, sync = _start("topk")
+    train(rank, ddp, range(3))
+    saved = sync.state_dict()
+    ddp = DistributedDataParallel(mlp())
+    nameless = tw.HookState(None, "topk", **everything("topk"))
+    ddp.register_comm_hook(nameless, tw.hook)
+    nameless.load_state_dict(saved, strict=strict)
+    try:
+        train(rank, ddp, range(2))
+    except thinwire.BadState as error:
+        return str(error)
+    assert set(nameless.residual()) == {f"parameter {number}" for number in range(6)}
+    return f"step {nameless.state_dict()['step']}"
+
+
+def test_not_strict_before_the_parameters_are_known() -> None:
+    assert run(2, not_strict_before_names, False) == ["step 5"] * 2
+    assert all("another model" in said for said in harm(2, not_strict_before_names, True))
 
 
 def first_format(rank: int) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from ranks import run
 from small import everything
 from torch import nn
@@ -112,6 +114,58 @@ def test_any_gradient_is_averaged(kind: str, loop: bool) -> None:
         assert report["sent"] > 0 and report["steps"] == 4
 
 
+def resumed(rank: int, method: str, kind: str, folder: Path) -> None:
+    """A run with sparse gradients goes on from its states, which a fresh one takes before it has seen any gradient."""
+
+    def start() -> "tuple[Any, Any]":
+        model = Mixed(kind)
+        named: "dict[str, Any]" = dict(model.named_parameters())
+        return model, tw.Synchronizer(named.items(), method, **everything(method, 0.2))
+
+    def steps(model: Any, sync: Any, numbers: range) -> None:
+        for number in numbers:
+            model.zero_grad()
+            x = torch.randn(8, 6, generator=torch.Generator().manual_seed(10 * number + rank))
+            model(x).square().mean().backward()
+            sync.synchronize()
+
+    model, sync = start()
+    steps(model, sync, range(3))
+    state, kept = sync.state_dict(), sync.residual()
+    dcp.save({"app": sync}, checkpoint_id=str(folder))
+    steps(model, sync, range(3, 6))
+    expected = [parameter.grad.to_dense() for parameter in model.parameters()]
+    for how in ("state", "dcp", "blank", "twice"):
+        model, sync = start()
+        if how == "dcp":
+            dcp.load({"app": sync}, checkpoint_id=str(folder))
+        elif how == "blank":
+            template = {"app": sync.blank_state_dict(2)}
+            dcp.load(template, checkpoint_id=str(folder))
+            sync.load_state_dict(template["app"])
+        else:
+            sync.load_state_dict(state)
+            if how == "twice":
+                state = sync.state_dict()
+                model, sync = start()
+                sync.load_state_dict(state)
+        found = sync.residual()
+        assert found.keys() == kept.keys(), how
+        assert all(torch.equal(values, kept[name]) for name, values in found.items()), how
+        steps(model, sync, range(3, 6))
+        for parameter, gradient in zip(model.parameters(), expected):
+            assert torch.equal(parameter.grad.to_dense(), gradient), how
+        # Also into one that has trained.
+        sync.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"), [("topk", "sparse"), ("topk:momentum=0.9", "sparse"), ("topk", "sparse only")]
+)
+def test_a_loop_with_sparse_gradients_goes_on(method: str, kind: str, tmp_path: Path) -> None:
+    run(2, resumed, method, kind, tmp_path)
+
+
 def skipped(rank: int) -> "tuple[str, float]":
     """A NaN in a compressed gradient skips the step for the others too."""
     ddp = DistributedDataParallel(Mixed("float64"))
@@ -129,6 +183,23 @@ def skipped(rank: int) -> "tuple[str, float]":
 def test_a_skipped_step_is_skipped_for_all_gradients() -> None:
     for kind, largest in run(2, skipped):
         assert (kind, largest) == ("StepSkipped", 0.0)
+
+
+def sparse_rows(rank: int) -> int:
+    """Each rank has rows of its own."""
+    weight = nn.Parameter(torch.zeros(20, 6))
+    sync = tw.Synchronizer([("table", weight)], "topk")
+    weight.grad = torch.sparse_coo_tensor(torch.arange(10)[None] + 10 * rank, torch.ones(10, 6), (20, 6))
+    sync.synchronize()
+    assert weight.grad.coalesce().indices().numel() == 20
+    sent = sync.report().sent
+    sync.close()
+    return sent
+
+
+def test_what_is_sent_of_a_sparse_gradient_is_its_own() -> None:
+    # An index of 64 bits, and 6 values of 32 bits, of each row.
+    assert run(2, sparse_rows) == [10 * (8 + 6 * 4)] * 2
 
 
 def by_samples(rank: int) -> float:

@@ -16,7 +16,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from thinwire import _native
-from thinwire.errors import BadArgument, BadState, Error, StepSkipped
+from thinwire.errors import BadArgument, BadState, Error, GroupLost, StepSkipped
 from thinwire.torch import _momentum, _state
 from thinwire.torch._agree import agree, all_well
 from thinwire.torch._bucket import Bucket, layer_of, obstacle
@@ -117,6 +117,8 @@ class Core:
         self._settled = False
         self._arrived: "list[Bucket]" = []
         self._uncompressed: "list[Uncompressed]" = []
+        #: Whether there are any. They are averaged before the engine begins.
+        self._dense_first = False
         self._submitted = 0
         #: Parameters whose gradients are sparse.
         self._sparse: "set[torch.Tensor]" = set()
@@ -146,11 +148,14 @@ class Core:
         if place == 0:
             self._collect()
         if isinstance(bucket, Uncompressed):
+            if self._submitted:
+                raise Error(f"the gradient of {', '.join(bucket.names)} can't be compressed, but it could before")
             self._uncompressed.append(bucket)
+            self._dense_first = True
             return
         self._arrived.append(bucket)
         one_device((each.name, each.gradient) for each in (self._arrived[0], bucket))
-        if not self._settled:
+        if not self._settled or self._dense_first:
             return
         if self._engine.expects(place, bucket):
             self._submit(place)
@@ -173,13 +178,16 @@ class Core:
         self._say_late()
 
     def _submit_rest(self) -> None:
-        if self._submitted == 0 and self._arrived:
-            # To make an engine, or kernels, may take all of the GPU: nobody's stream may wait then.
-            for other in _open_ones():
-                other.wait()
-            self._settled = self._engine.fits(self._arrived)
-            if not self._settled:
-                self._engine.build(self._arrived)
+        if self._submitted == 0:
+            if self._arrived:
+                # To make an engine, or kernels, may take all of the GPU: nobody's stream may wait then.
+                for other in _open_ones():
+                    other.wait()
+                self._settled = self._engine.fits(self._arrived)
+                if not self._settled:
+                    self._engine.build(self._arrived)
+            # Now, so that the engine has not taken a step yet if the group is lost here.
+            self._average_uncompressed()
             for place in range(len(self._arrived)):
                 self._submit(place)
         elif self._submitted < len(self._engine.layout):
@@ -217,14 +225,14 @@ class Core:
             self._step += 1
             self._report.skipped += 1
             # A scaler finds infinities on every rank, leaves the weights alone and lowers the scale.
+            # All of them: there may be an optimiser for each, and a scaler skips those whose gradients overflow.
             for bucket in self._arrived:
                 bucket.gradient.fill_(0.0 if self._scaler is None else float("inf"))
+            for entry in self._uncompressed:
+                entry.discard() if self._scaler is None else entry.overflow()
             if self._scaler is None:
-                for entry in self._uncompressed:
-                    entry.discard()
                 raise
             return
-        self._average_uncompressed()
         self._count(step)
         for bucket in self._arrived:
             self._deliver(bucket)
@@ -247,6 +255,9 @@ class Core:
             total = sum(struct.unpack("<d", samples)[0] for samples in group.gather(struct.pack("<d", weight)))
         for entry in self._uncompressed:
             entry.average(group, weight, total)
+        if self._scaler is not None and self._arrived and not all(entry.is_finite() for entry in self._uncompressed):
+            # The engine must skip this step too: its means would be lost.
+            self._arrived[0].work[0] = float("inf")
 
     def _waiting_stream(self) -> Optional[int]:
         """The stream that may wait for the means in the host's place, if one may."""
@@ -394,17 +405,27 @@ class Core:
 
         With ``all_ranks=True``, which all ranks must call together: a state with those of all ranks on rank 0, and
         ``None`` on the others. That sends a whole residual from every rank to rank 0. Accelerate's ``save_state()``,
-        which calls this on all ranks and writes what it gets on one, gets that too.
+        which calls this on all ranks and writes what it gets on one, or on one of each node, gets that too; after
+        :class:`thinwire.GroupLost` it gets this rank's.
         """
-        asked_by_accelerate = sys._getframe(1).f_globals.get("__name__") == _WRITES_ONE_RANKS
-        state = _state.pack(self._flat_state())
-        return self._engine.gather(state) if all_ranks or asked_by_accelerate else state
+        caller = sys._getframe(1)
+        by_accelerate = caller.f_globals.get("__name__") == _WRITES_ONE_RANKS
+        state = _state.pack(self._flat_state(), self._has_momentum)
+        if not (all_ranks or by_accelerate):
+            return state
+        try:
+            return self._engine.gather(state, by_accelerate and bool(caller.f_locals.get("save_on_each_node")))
+        except GroupLost:
+            if all_ranks:
+                raise
+            return state
 
     def _flat_state(self) -> "dict[str, Any]":
         self._collect()
         if self._undelivered is not None:
             self._undelivered.settle()
-        return self._engine.saved(self._shapes() or {})
+        sparse = sorted(self._names[p] for p in self._sparse if p in self._names and p.requires_grad)
+        return {**self._engine.saved(self._shapes() or {}), _state.SPARSE: sparse}
 
     def blank_state_dict(self, ranks: int) -> "dict[str, Any]":
         """A state of zeros of a run with so many ranks, for torch.distributed.checkpoint to read into, and then for
@@ -427,7 +448,8 @@ class Core:
         Args:
             state: What :meth:`state_dict` gave, also of an earlier version, or a list of it.
             strict: Whether it must have exactly the parameters of this model. If not, those that are missing begin with
-                nothing, what is kept of unknown ones is dropped, and both are returned.
+                nothing, what is kept of unknown ones is dropped, and both are returned, as far as they are known: a
+                ``HookState`` without a model learns of its parameters in the first step.
             lost_ranks: Ranks that saved nothing, by their old numbers. What they had not sent is lost; the others are
                 loaded, into any number of ranks.
         """
@@ -440,10 +462,14 @@ class Core:
             states = state if isinstance(state, (list, tuple)) else [state]
             flats = [flat for one in states for flat in _state.unpack(one)]
             mine = state_of(flats, group.rank, group.size, lost)
-            mine, *names = _state.fitted(mine, self._shapes(), self._has_momentum, strict)
+            shapes = self._shapes()
+            if shapes is not None:
+                # Nothing is kept of these.
+                shapes = {name: shape for name, shape in shapes.items() if name not in mine.get(_state.SPARSE, ())}
+            mine, *names = _state.fitted(mine, shapes, self._has_momentum, strict)
             found = Incompatible(*names)
             if found.missing_keys:
-                mine = _state.complete(mine, self._shapes() or {}, self._has_momentum)
+                mine = _state.complete(mine, shapes or {}, self._has_momentum)
         except BadState as error:
             problem = str(error)
         except (AttributeError, KeyError, TypeError, RuntimeError) as error:
@@ -451,22 +477,28 @@ class Core:
         all_well(group, problem)
         told = {"the step of the state": str(mine["step"]), "its epoch": str(mine["epoch"])}
         agree(group, {**told, "lost_ranks": str(lost), "strict": str(strict)})
-        self._engine.restore(mine)
+        self._engine.restore(mine, strict)
+        self._expect_sparse(mine.get(_state.SPARSE, ()))
         if self._undelivered is not None:
             self._undelivered.forget()
         self._late = None
         self._step = mine["step"]
         return found
 
+    def _expect_sparse(self, names: "Sequence[str]") -> None:
+        """The run that saved a state had sparse gradients of these parameters."""
+
     # ---- copies ----
 
     def __getstate__(self) -> "dict[str, Any]":
         """For pickle and ``copy.deepcopy``: the settings, and what was not sent. Process groups, the model and the
-        scaler are left out. A copy has no group until it is used: it exchanges nothing and closes nothing."""
+        scaler are left out. A copy has no group until it is used: it exchanges nothing and closes nothing. Of one that
+        was closed, whose residual is gone, the copy is closed too."""
         self._collect()
         kept = self._flat_state() if self._engine.has_kept() else None
         options = replace(self._options, process_group=None, optimizer=None, scaler=None)
         given = {"scaled": self._scaler is not None, "epoch": self._epoch, "density": self._density}
+        given["closed"] = self._engine.closed
         return {"method": self.method, "options": options, "kept": kept, "samples": self._samples, **given}
 
     def __deepcopy__(self, memo: "dict[int, Any]") -> "Core":
@@ -486,6 +518,7 @@ class Core:
         Core.__init__(self, names, state["method"], state["options"])
         self._epoch, self._density, self._samples = state["epoch"], state["density"], state["samples"]
         self._is_copy, self._was_scaled = True, state["scaled"]
+        self._engine.closed = state["closed"]
         if state["kept"] is not None:
             self._engine.restore(state["kept"])
             self._step = state["kept"]["step"]

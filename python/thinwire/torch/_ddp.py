@@ -1,23 +1,21 @@
 """The hook of DistributedDataParallel."""
 
 import gc
-import time
 import weakref
 from typing import Any, Optional, Union
 
 import torch
 import torch.distributed as dist
+from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire._method import Value
-from thinwire.errors import BadArgument, Error, GroupLost, StepSkipped
-from thinwire.torch import _watchdog
+from thinwire.errors import BadArgument, Error, StepSkipped
 from thinwire.torch._bucket import Bucket, fill, layer_of, obstacle
 from thinwire.torch._core import Core
 from thinwire.torch._device import one_device
-from thinwire.torch._group import TIMEOUT
 from thinwire.torch._names import by_parameter
-from thinwire.torch._options import Options, RunAhead, Timeout, method_with_defaults
+from thinwire.torch._options import Mean, Options, RunAhead, Timeout, method_with_defaults
 from thinwire.torch._uncompressed import Uncompressed
 from thinwire.torch._undelivered import Undelivered
 
@@ -44,9 +42,9 @@ class HookState(Core):
         *,
         process_group: Optional[dist.ProcessGroup] = None,
         timeout: Timeout = None,
-        scaler: Optional[Any] = None,
+        scaler: Optional[GradScaler] = None,
         optimizer: Optional[torch.optim.Optimizer] = None,
-        mean: str = "ranks",
+        mean: Mean = "ranks",
         steps_per_epoch: Optional[float] = None,
         threads: Optional[int] = None,
         check_replicas_every: int = 100,
@@ -90,12 +88,11 @@ class HookState(Core):
         #: Buckets behind one that DDP has skipped, by index, until the end of the pass.
         self._held: "dict[int, Any]" = {}
         self._weights: "dict[int, torch.Tensor]" = {}
-        #: Since when DDP waits for futures that are not completed.
-        self.waiting_since: Optional[float] = None
 
     def _find_model(self) -> None:
         """Finds the model that this was registered with by hand: a hook gets gradients and parameters only. Looks at
-        every object there is, once."""
+        every object there is, once. Without it the process group would be another one, buckets that DDP skips would be
+        waited for, and means of unused parameters lost."""
         self._searched = True
         found = (each for each in gc.get_objects() if issubclass(type(each), DistributedDataParallel))
         mine = [ddp for ddp in found if any(state is self for _, state in getattr(ddp, "_comm_hooks", ()))]
@@ -104,23 +101,21 @@ class HookState(Core):
                 f"this HookState was registered with {len(mine)} models; expected one: every DDP model needs a"
                 " HookState of its own"
             )
-        if self._is_copy:
-            self._take_names(mine)
-        if mine:
-            self._engine.use(mine[0].process_group)
-            self._observe(mine[0])
-        else:
-            _watchdog.watch(self)
-
-    def _take_names(self, models: "list[DistributedDataParallel]") -> None:
-        """Gives a copy the names of its model's parameters: the hook is not shown any."""
-        if not models:
-            raise Error(
-                "a copy of a HookState was registered with a model that can't be found. Make another for the model, and"
-                " give its load_state_dict() the state_dict() of the copy"
+        if not mine:
+            raise BadArgument(
+                "the model that this HookState was registered with can't be found: give it the wrapped model,"
+                " HookState(ddp)"
+                + ("; then give its load_state_dict() the state_dict() of this copy" if self._is_copy else "")
             )
-        self._model = weakref.ref(models[0])
-        self._names.update(_names(models[0]))
+        if self._is_copy:
+            self._take_names(mine[0])
+        self._engine.use(mine[0].process_group)
+        self._observe(mine[0])
+
+    def _take_names(self, model: DistributedDataParallel) -> None:
+        """Gives a copy the names of its model's parameters: the hook is not shown any."""
+        self._model = weakref.ref(model)
+        self._names.update(_names(model))
 
     def __setstate__(self, state: "dict[str, Any]") -> None:
         self._become(state, {})
@@ -149,7 +144,7 @@ class HookState(Core):
         devices: "list[Any]" = [gradient.device] if gradient.is_cuda else []
         future: "torch.futures.Future[torch.Tensor]" = torch.futures.Future(devices=devices)
         self._futures.append((future, gradient))
-        self.waiting_since, self._complete = None, bucket.is_last()
+        self._complete = bucket.is_last()
         if self._skips and bucket.index() != self._next:
             # The reducer can't be asked for the skipped ones here: it holds its lock, which is not recursive.
             self._held[bucket.index()] = bucket
@@ -173,13 +168,6 @@ class HookState(Core):
         if self._skips:
             # DDP may skip the last bucket.
             _at_end_of_backward(self._end_pass_with_skipped)
-        elif self._ddp is None:
-            _at_end_of_backward(self._start_waiting)
-
-    def _start_waiting(self) -> None:
-        """At the end of a backward pass: if the last bucket has not come, DDP is about to wait for it."""
-        if self._futures:
-            self.waiting_since = time.monotonic()
 
     def _end_pass_with_skipped(self) -> None:
         try:
@@ -204,6 +192,8 @@ class HookState(Core):
             self._add_bucket(self._held.get(index, zeros[index]))
 
     def _add_bucket(self, bucket: Any) -> None:
+        if self._undelivered is not None:
+            self._undelivered.show(bucket.parameters())
         # One of parameters without elements has no mean.
         if bucket.buffer().numel():
             self._add(self._bucket(bucket))
@@ -227,25 +217,8 @@ class HookState(Core):
 
     def _forget(self) -> None:
         self._end_step()
-        self._futures, self._next, self.waiting_since = [], 0, None
+        self._futures, self._next = [], 0
         self._highest, self._held = -1, {}
-
-    def timeout_seconds(self) -> float:
-        """How long DDP may wait for futures."""
-        group = self._engine.group
-        return (TIMEOUT if group is None else group.timeout).total_seconds()
-
-    def expire(self) -> None:
-        """Fails the futures that DDP waits for."""
-        futures, self.waiting_since = self._futures, None
-        error = GroupLost(
-            f"the backward pass has ended, and DDP's last bucket did not come within {self.timeout_seconds():g} s. With"
-            " skip_all_reduce_unused_params=True, make the hook by thinwire.torch.compress(ddp)"
-        )
-        self._engine.fail(str(error))
-        for future, _ in futures:
-            if not future.done():
-                future.set_exception(error)  # type: ignore[arg-type]
 
     def _bucket(self, bucket: Any) -> "Union[Bucket, Uncompressed]":
         gradient, parameters = bucket.buffer(), bucket.parameters()
@@ -337,9 +310,9 @@ def compress(
     *,
     process_group: Optional[dist.ProcessGroup] = None,
     timeout: Timeout = None,
-    scaler: Optional[Any] = None,
+    scaler: Optional[GradScaler] = None,
     optimizer: Optional[torch.optim.Optimizer] = None,
-    mean: str = "ranks",
+    mean: Mean = "ranks",
     steps_per_epoch: Optional[float] = None,
     threads: Optional[int] = None,
     check_replicas_every: int = 100,
@@ -352,7 +325,8 @@ def compress(
     If some rank's gradient holds a NaN or an infinity, and no ``scaler`` is given, ``backward()`` ends with
     :class:`thinwire.StepSkipped` on every rank; gradients are zeros then, and the next pass may follow.
 
-    Gradients that can't be compressed (64-bit, sparse) are averaged dense; the report names them.
+    Gradients that can't be compressed (64-bit, sparse) are averaged dense, at the end of the backward pass and before
+    the others are exchanged; the report names them.
 
     Args:
         ddp: The model, wrapped.
@@ -361,10 +335,11 @@ def compress(
         density: The part of the gradient to send. If not given: 1 %, whatever the method (``fft`` and ``auto`` have
             settings of their own instead).
         process_group: The ranks; those of ``ddp`` if not given. The hook makes process groups of its own from them.
-        timeout: How long a rank is waited for in a step, in seconds or as a timedelta. If not given: two minutes, or
-            the process group's timeout if that is shorter.
+        timeout: How long a rank waits for another, in seconds or as a timedelta: in a step, when states are loaded or
+            gathered, and when the ranks meet. If not given: two minutes, or the process group's timeout if that is
+            shorter; and the process group's timeout when the ranks meet.
         scaler: The ``GradScaler`` of an AMP training. Gradients are then kept without its scale, and a step with
-            infinities is skipped on every rank and leaves what was not sent as it was.
+            infinities is skipped on every rank, for all optimisers, and leaves what was not sent as it was.
         optimizer: Only looked at: a warning tells if its momentum doubles that of the method. Not needed: the first
             step of an optimiser is noticed too.
         mean: ``"ranks"``: every rank counts the same. ``"samples"``: by what :meth:`HookState.set_samples` says.
@@ -375,11 +350,12 @@ def compress(
             and not the host, which goes on to the end of the optimiser's ``step()`` and waits there. What a step has
             come to is known late: after an error the optimiser has gone on with gradients of zeros, and its ``step()``
             raises it, or the next ``backward()``, ``report()``, ``state_dict()`` or ``close()``. Of a skipped step the
-            end of the next ``backward()`` tells, whose own gradients are good. Not with a ``scaler``; on the CPU it
-            changes nothing. ``"forward"`` lets the host run on into the next forward pass. Whatever blocks the driver
-            there (a copy from or to memory that is not pinned, a kernel loaded for the first time, a full launch
-            queue) is an error that costs the weights. Call ``wait()`` first where in doubt, and after updates that
-            are not by a ``torch.optim.Optimizer``.
+            end of the next ``backward()`` tells, whose own gradients are good. Not with a ``scaler``. It changes
+            nothing on the CPU, with gradients that can't be compressed, or with ``find_unused_parameters``.
+            ``"forward"`` lets the host run on into the next forward pass. Whatever blocks the driver there (a copy from
+            or to memory that is not pinned, a kernel loaded for the first time, a full launch queue) is an error that
+            costs the weights. Call ``wait()`` first where in doubt, and after updates that are not by a
+            ``torch.optim.Optimizer``.
         parameters: More parameters of the method, as keywords: ``quantize=True``.
     """
     if not isinstance(ddp, DistributedDataParallel):

@@ -67,6 +67,8 @@ class Engine:
         self.undelivered: Optional[Undelivered] = None
         #: A state to go on from, once the buckets are known.
         self._pending: Optional["dict[str, Any]"] = None
+        #: Whether it must have exactly the parameters of the buckets.
+        self._strict = True
 
     def use(self, process_group: Any) -> None:
         """Takes the ranks from this process group, unless another was given or the ranks have met already."""
@@ -75,6 +77,8 @@ class Engine:
 
     def connect(self) -> TorchGroup:
         """Makes the process group, if there is none yet; all ranks do it together."""
+        if self.closed:
+            raise Error("the synchronizer was closed")
         if self.group is None:
             group = TorchGroup(self._settings.process_group, self._settings.timeout)
             agree(group, self._settings.told())
@@ -108,7 +112,7 @@ class Engine:
         state = None if moves else self._pending or self._saved()
         if self._pending is not None:
             # Where no model was given, only now can it be told whether the state is this model's.
-            _state.fitted(self._pending, _shapes(layout), self._settings.has_momentum)
+            state, *_ = _state.fitted(self._pending, _shapes(layout), self._settings.has_momentum, self._strict)
         # Not to be lost with the group.
         self._pending = state
         self.layout, self.device = layout, device
@@ -191,24 +195,24 @@ class Engine:
             state.update(_state.pack(_state.complete(flat, shapes, self._settings.has_momentum)))
         return state
 
-    def gather(self, state: "dict[str, Any]") -> "Optional[dict[str, Any]]":
-        """The states of all ranks in one, on rank 0; `None` on the others."""
+    def gather(self, state: "dict[str, Any]", everywhere: bool) -> "Optional[dict[str, Any]]":
+        """The states of all ranks in one, on rank 0 or everywhere; `None` on the others."""
         group = self.connect()
         group.check()
         mine = io.BytesIO()
         torch.save(state, mine)
-        everybody = group.gather_to_first(mine.getvalue())
-        if everybody is None:
+        everybody = group.gather_unequal(mine.getvalue(), everywhere)
+        if not everybody:
             return None
         joined: "dict[str, Any]" = {}
         for theirs in everybody:
             joined.update(torch.load(io.BytesIO(theirs), map_location="cpu", weights_only=True))
         return joined
 
-    def restore(self, state: "dict[str, Any]") -> None:
+    def restore(self, state: "dict[str, Any]", strict: bool = True) -> None:
         """Goes on from a flat state that was checked; as soon as the buckets are known."""
         if self.native is None:
-            self._pending = state
+            self._pending, self._strict = state, strict
             return
         state = _state.complete(state, _shapes(self.layout), self._settings.has_momentum)
         self.native.restore(_state.for_engine(state, _by_name(self.layout)))

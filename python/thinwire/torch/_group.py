@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from thinwire import _native
 from thinwire.errors import BadArgument, GroupLost
+from thinwire.torch import _words
 from thinwire.torch._fork import FORKED, in_child, keep_forever, keep_torch_groups
 from thinwire.torch._words import Words
 
@@ -24,6 +25,8 @@ PIECE = timedelta(seconds=0.1)
 PATIENCE = 1.0
 #: How long a step waits for a rank by default. torch's own groups wait 30 minutes.
 TIMEOUT = timedelta(minutes=2)
+#: Bytes that a rank sends at once of a long message.
+CHUNK = 4 << 20
 
 #: How often ranks have met, by their numbers.
 _meetings: "dict[str, int]" = {}
@@ -50,6 +53,8 @@ class TorchGroup:
         self.size: int = len(self.world_ranks)
         # Ranks may start far apart, as far as the parent allows; in a step they are close together.
         patience = timeout or _timeout_of(parent)
+        #: Whether the back-end ends a collective itself when one of its messages is late. MPI and UCC do not.
+        self._has_deadline = True
         #: How long a collective may take.
         self.timeout: timedelta = timeout or min(TIMEOUT, patience)
         #: For the steps; and for what is said between them, so that ranks that are not at the same point wait for each
@@ -66,7 +71,7 @@ class TorchGroup:
         _alive.add(self)
 
     def _meet(self, parent: Any, patience: timedelta) -> "tuple[Any, Any]":
-        who = "the store that the ranks meet by is gone"
+        who = "the store that the ranks meet by is gone or stuck"
         try:
             self._words = Words(_meeting(self.world_ranks), self.rank, self.size)
             self._words.arrive()
@@ -83,7 +88,8 @@ class TorchGroup:
         groups by how many a rank has, so one that ends on some ranks before others would give later groups different
         names there."""
         backend = _backend(parent)
-        if backend != "gloo":
+        self._has_deadline = backend == "gloo"
+        if not self._has_deadline:
             return dist.new_group(self.world_ranks, self.timeout, backend)
         c10d: Any = dist.distributed_c10d
         store = c10d.PrefixStore(f"{self._words.prefix}/{purpose}", c10d._get_default_store())
@@ -92,7 +98,7 @@ class TorchGroup:
     def _wait_for_all(self, timeout: timedelta) -> None:
         """Waits here and not in torch: Python can be interrupted here."""
         until = time.monotonic() + timeout.total_seconds()
-        while absent := self._words.absent():
+        while absent := self._words.absent(max(until - time.monotonic(), PATIENCE)):
             if time.monotonic() > until:
                 names = f"rank{'s' * (len(absent) > 1)} {', '.join(map(str, absent))}"
                 raise GroupLost(f"the ranks could not meet: {names} did not come within {timeout.total_seconds():g} s")
@@ -141,25 +147,26 @@ class TorchGroup:
         joined = bytes(everything.tolist())
         return [joined[start : start + len(mine)] for start in range(0, len(joined), len(mine))]
 
-    def gather_unequal(self, mine: bytes) -> "list[bytes]":
-        """The messages of all ranks, of any lengths. Between steps."""
+    def gather_unequal(self, mine: bytes, everywhere: bool = True) -> "list[bytes]":
+        """The messages of all ranks, of any lengths, everywhere or on rank 0 alone; none on the others. Between steps.
+        The deadline is that of a chunk: long messages take long on a slow network."""
         lengths = [int.from_bytes(length, "little") for length in self.gather(len(mine).to_bytes(8, "little"))]
-        if not any(lengths):
-            return [b""] * self.size
-        messages = self.gather(mine.ljust(max(lengths)))
-        return [message[:length] for message, length in zip(messages, lengths)]
-
-    def gather_to_first(self, mine: bytes) -> "Optional[list[bytes]]":
-        """The messages of all ranks, of any lengths, on rank 0; `None` on the others. Between steps."""
-        lengths = [int.from_bytes(length, "little") for length in self.gather(len(mine).to_bytes(8, "little"))]
-        padded = torch.zeros(max(lengths), dtype=torch.uint8, device="cpu")
-        padded[: len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
-        parts = [torch.empty_like(padded) for _ in range(self.size)] if self.rank == 0 else None
-        start = partial(self._between.gather, [parts] if parts else [], [padded], dist.GatherOptions())
-        self._run("a gather", start, padded, *(parts or []))
-        if parts is None:
-            return None
-        return [part[:length].numpy().tobytes() for part, length in zip(parts, lengths)]
+        reads = everywhere or self.rank == 0
+        messages = [bytearray() for _ in lengths if reads]
+        for start in range(0, max(lengths), CHUNK):
+            chunk = torch.zeros(min(CHUNK, max(lengths) - start), dtype=torch.uint8, device="cpu")
+            if own := mine[start : start + CHUNK]:
+                chunk[: len(own)] = torch.frombuffer(bytearray(own), dtype=torch.uint8)
+            everything = torch.empty(len(messages), len(chunk), dtype=torch.uint8, device="cpu")
+            parts = list(everything)
+            if everywhere:
+                self._gather(chunk, everything.view(-1), self._between)
+            else:
+                gather = partial(self._between.gather, [parts] if parts else [], [chunk], dist.GatherOptions())
+                self._run("a gather", gather, chunk, everything)
+            for message, length, part in zip(messages, lengths, parts):
+                message += part.numpy()[: max(0, length - start)].tobytes()
+        return [bytes(message) for message in messages]
 
     def abandon(self, reason: str) -> None:
         """Gives the group up, and tells the others why."""
@@ -228,12 +235,14 @@ class TorchGroup:
             self._busy = False
 
     def _wait(self, work: Any) -> None:
-        asked = time.monotonic()
+        began = asked = time.monotonic()
         while not _finished(work):
             # Another thread may have given up in the meantime, or another rank.
             self.check()
+            if not self._has_deadline and time.monotonic() - began > self.timeout.total_seconds():
+                raise RuntimeError(f"not done within {self.timeout.total_seconds():g} s")
             if time.monotonic() - asked > PATIENCE:
-                if self._words.anybody():
+                if self._words.anybody(PIECE.total_seconds()):
                     reason = "another rank has given up"
                     self._lose(reason)
                     self._lost = self._words.explain(reason)
@@ -278,6 +287,7 @@ def _stop_all() -> None:
     until = time.monotonic() + 5
     while _native.calls_under_way() and time.monotonic() < until:
         time.sleep(0.01)
+    _words.join(1)
 
 
 def _memory(address: int, length: int) -> Any:

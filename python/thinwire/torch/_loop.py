@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Optional, Union
+from typing import Any, Iterable, Optional, Sequence, Union
 
 import torch
 import torch.distributed as dist
+from torch.amp.grad_scaler import GradScaler
 
 from thinwire._method import Value
 from thinwire.errors import BadArgument, StepSkipped
@@ -13,7 +14,7 @@ from thinwire.torch._bucket import Bucket, check_device, copy, fill, layer_of, o
 from thinwire.torch._core import Core
 from thinwire.torch._device import one_device
 from thinwire.torch._names import by_parameter
-from thinwire.torch._options import Options, RunAhead, Timeout, method_with_defaults
+from thinwire.torch._options import Mean, Options, RunAhead, Timeout, method_with_defaults
 from thinwire.torch._uncompressed import Uncompressed
 
 #: Bytes of a bucket, as in DDP.
@@ -41,9 +42,9 @@ class Synchronizer(Core):
         bucket_bytes: int = BUCKET_BYTES,
         process_group: Optional[dist.ProcessGroup] = None,
         timeout: Timeout = None,
-        scaler: Optional[Any] = None,
+        scaler: Optional[GradScaler] = None,
         optimizer: Optional[torch.optim.Optimizer] = None,
-        mean: str = "ranks",
+        mean: Mean = "ranks",
         steps_per_epoch: Optional[float] = None,
         threads: Optional[int] = None,
         check_replicas_every: int = 100,
@@ -125,6 +126,10 @@ class Synchronizer(Core):
         everywhere = self._engine.connect().gather_unequal("\n".join(sparse).encode())
         found = {name for names in everywhere for name in names.decode().split("\n")}
         return {parameter for parameter, name in self._names.items() if name in found}
+
+    def _expect_sparse(self, names: "Sequence[str]") -> None:
+        if not self._parts:
+            self._sparse = {parameter for parameter, name in self._names.items() if name in names}
 
     def _groups(self) -> "list[list[torch.Tensor]]":
         """Parameters of one dtype together, the last first: their gradients are ready first."""

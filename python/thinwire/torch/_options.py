@@ -10,6 +10,7 @@ from typing import Any, Literal, Optional, Union
 
 import torch
 import torch.distributed as dist
+from torch.amp.grad_scaler import GradScaler
 
 from thinwire._method import Value, method_text, methods
 from thinwire.errors import BadArgument
@@ -20,6 +21,9 @@ DEFAULT_METHOD, DEFAULT_DENSITY = "redsync", 0.01
 RunAhead = Union[bool, Literal["forward"]]
 FORWARD: RunAhead = "forward"
 
+#: Whether every rank counts the same, or by its samples.
+Mean = Literal["ranks", "samples"]
+
 Timeout = Union[timedelta, float, None]
 #: In seconds. torch counts milliseconds, and adds them to a clock of 64-bit nanoseconds.
 SHORTEST_TIMEOUT, LONGEST_TIMEOUT = 0.001, 1_000_000_000
@@ -29,11 +33,11 @@ SHORTEST_TIMEOUT, LONGEST_TIMEOUT = 0.001, 1_000_000_000
 class Options:
     """See :func:`thinwire.torch.compress`."""
 
-    process_group: Optional[Any] = None
+    process_group: Optional[dist.ProcessGroup] = None
     timeout: Timeout = None
-    scaler: Optional[Any] = None
+    scaler: Optional[GradScaler] = None
     optimizer: Optional[torch.optim.Optimizer] = None
-    mean: str = "ranks"
+    mean: Mean = "ranks"
     steps_per_epoch: Optional[float] = None
     threads: Optional[int] = None
     check_replicas_every: int = 100
@@ -84,7 +88,7 @@ class Options:
         return timedelta(seconds=float(self.timeout))
 
     @property
-    def active_scaler(self) -> Optional[Any]:
+    def active_scaler(self) -> Optional[GradScaler]:
         """The scaler, unless it is disabled: then it neither scales nor skips."""
         return self.scaler if self.scaler is not None and self.scaler.is_enabled() else None
 

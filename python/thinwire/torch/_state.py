@@ -9,9 +9,12 @@ A state has one entry for each rank whose residual it holds, under a key with th
 torch.distributed.checkpoint, which stores a key once whoever has it, keeps the residuals of all ranks; and the states
 of several ranks in one dictionary are a state too. It reads only what it finds in the state it is given: every
 parameter has its tensor, zeros if nothing was kept, and whatever has no fixed names (what selectors remember) is one
-text. Format 1 was flat, of one rank; it is still read.
+text. A parameter with sparse gradients, of which nothing is ever kept, has the text ``"sparse"`` instead of a tensor:
+a `Synchronizer` learns of these in its first step only, and torch.distributed.checkpoint puts a text in the place of a
+tensor, but needs the same names. Format 1 was flat, of one rank; it is still read.
 
-Inside the package a state is flat, of one rank: the fields of `_FIELDS`, ``residual`` and ``momentum``.
+Inside the package a state is flat, of one rank: the fields of `_FIELDS`, ``residual`` and ``momentum``, and the names
+that are ``sparse``.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from thinwire.torch._names import canonical
 FORMAT = 2
 _DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 KINDS = ("residual", "momentum")
+SPARSE = "sparse"
 #: What is the same on all ranks, and what is of one.
 _COMMON = {"method": str, "step": int, "epoch": (int, float)}
 _FIELDS = {**_COMMON, "rank": int, "ranks": int, "selectors": dict}
@@ -106,16 +110,17 @@ def key(rank: int) -> str:
     return f"rank {rank}"
 
 
-def pack(flat: "dict[str, Any]") -> "dict[str, Any]":
+def pack(flat: "dict[str, Any]", has_momentum: bool = False) -> "dict[str, Any]":
     """The state of one rank as `state_dict()` gives it."""
-    entry = {kind: flat[kind] for kind in KINDS}
-    own = {**entry, "selectors": json.dumps(flat["selectors"])}
+    own = {**{kind: flat[kind] for kind in KINDS}, "selectors": json.dumps(flat["selectors"])}
+    for kind in KINDS if has_momentum else KINDS[:1]:
+        own[kind] = {**own[kind], **dict.fromkeys(flat.get(SPARSE, ()), SPARSE)}
     common = {field: flat[field] for field in _COMMON}
     return {"format": FORMAT, **common, "ranks": flat["ranks"], key(flat["rank"]): own}
 
 
 def unpack(state: Any) -> "list[dict[str, Any]]":
-    """The flat states of all ranks that have an entry, with the names of parameters as they are now."""
+    """The flat states of all ranks that have an entry."""
     if not isinstance(state, dict) or state.get("format") not in (1, FORMAT):
         found = state.get("format") if isinstance(state, dict) else type(state).__name__
         raise BadState(f"the state has the format {found!r}; expected {FORMAT}, as state_dict() makes it")
@@ -134,6 +139,12 @@ def _entry(name: str, entry: Any) -> "dict[str, Any]":
         raise BadState(f"the state is damaged: {name!r} is a {type(entry).__name__}")
     # What is empty does not go through torch.distributed.checkpoint.
     own: "dict[str, Any]" = {kind: entry.get(kind, {}) for kind in KINDS}
+    sparse: "set[str]" = set()
+    for kind, layers in own.items():
+        if isinstance(layers, dict):
+            sparse.update(name for name, values in layers.items() if isinstance(values, str) and values == SPARSE)
+            own[kind] = {name: values for name, values in layers.items() if name not in sparse}
+    own[SPARSE] = sorted(sparse)
     try:
         own["selectors"] = json.loads(_field(entry, "selectors"))
     except (TypeError, ValueError):
@@ -161,7 +172,7 @@ def _checked(flat: "dict[str, Any]") -> "dict[str, Any]":
                 raise BadState(f"the state is damaged: {kind} of {name!r} is {found}; expected floats")
             if not torch.isfinite(values).all():
                 raise BadState(f"the state is damaged: {kind} of {name!r} holds a NaN or an infinity")
-    return {**flat, **{kind: canonical(flat[kind]) for kind in KINDS}}
+    return flat
 
 
 def fitted(
@@ -179,7 +190,7 @@ def fitted(
             " torch.distributed.checkpoint was to fill must know the parameters: give HookState the model"
         )
     for kind in KINDS:
-        layers: "dict[str, torch.Tensor]" = flat[kind]
+        layers: "dict[str, torch.Tensor]" = _named(flat[kind], shapes or {})
         if shapes is None or (not layers and (kind == "momentum" or flat["step"] == 0 or began_dense)):
             continue
         # Without what was not kept, nothing is lost.
@@ -199,6 +210,13 @@ def fitted(
     if has_momentum and kept and not fitting["momentum"]:
         raise BadState(f"the state is of {flat['method']}, which keeps no 'momentum'; this method needs it")
     return fitting, sorted(missing), sorted(unexpected, key=str)
+
+
+def _named(layers: "dict[str, torch.Tensor]", shapes: "dict[str, tuple[int, ...]]") -> "dict[str, torch.Tensor]":
+    """The same with the names that the parameters of the model have; a wrapper may have come or gone since."""
+    plain = dict(zip(layers, canonical(layers)))
+    named = {name if name in shapes else plain[name]: values for name, values in layers.items()}
+    return named if len(named) == len(layers) else layers
 
 
 def _some(names: "list[Any]") -> str:

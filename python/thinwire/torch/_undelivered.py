@@ -15,6 +15,7 @@ from typing import Any, Optional
 
 import torch
 
+from thinwire.errors import Error
 from thinwire.torch._bucket import Bucket, Layer
 
 
@@ -24,13 +25,19 @@ class Undelivered:
     def __init__(self, ddp: Any, names: "dict[torch.Tensor, str]") -> None:
         #: Weak: DDP owns the reducer, which owns the hook's state, which owns this.
         self._ddp = weakref.ref(ddp)
-        #: In the order in which DDP counts them.
-        self._parameters: "list[torch.Tensor]" = ddp._build_params_for_reducer()[0]
+        #: The parameters of DDP's buckets: those that were trained when the model was wrapped.
+        self._shown: "set[torch.Tensor]" = set()
+        #: The same in the order in which DDP counts them.
+        self._counted: "list[torch.Tensor]" = []
         self._names = names
         self.kept: "dict[str, torch.Tensor]" = {}
         #: The buckets of a step whose counts were not read yet, and the loss scale of their gradients.
         self._pending: "list[tuple[Bucket, Any]]" = []
         ddp.register_forward_pre_hook(_SettleBeforeForward(self))
+
+    def show(self, parameters: "list[torch.Tensor]") -> None:
+        """DDP has these in a bucket."""
+        self._shown.update(parameters)
 
     def add_to(self, bucket: Bucket) -> None:
         """Adds what was kept to the means of a bucket."""
@@ -52,7 +59,14 @@ class Undelivered:
         if not pending or ddp is None or ddp.static_graph:
             return
         counts = ddp.reducer._get_local_used_map().tolist()
-        unused = {self._names[p]: p for p, count in zip(self._parameters, counts) if not count and p in self._names}
+        if len(self._counted) != len(counts):
+            self._counted = _in_order(ddp, self._shown)
+        if len(self._counted) != len(counts):
+            raise Error(
+                f"DDP counts the use of {len(counts)} parameters, and {len(self._counted)} of these are in the model:"
+                " a parameter was replaced after the model was wrapped. Wrap it in DistributedDataParallel anew"
+            )
+        unused = {self._names[p]: p for p, count in zip(self._counted, counts) if not count and p in self._names}
         left: "list[tuple[str, torch.Tensor, Any]]" = []
         for bucket, scale in pending:
             for layer, mean in _layers(bucket):
@@ -85,6 +99,13 @@ class Undelivered:
             kept = residual.get(name)
             residual[name] = values.to("cpu", copy=True) if kept is None else kept + values.to(kept)
         return {**state, "residual": residual}
+
+
+def _in_order(ddp: Any, parameters: "set[torch.Tensor]") -> "list[torch.Tensor]":
+    """Parameters in the order of DDP's constructor: module by module, each once. Which of them are trained may have
+    changed since."""
+    ordered = (parameter for module in ddp.module.modules() for parameter in module.parameters(recurse=False))
+    return [parameter for parameter in dict.fromkeys(ordered) if parameter in parameters]
 
 
 class _SettleBeforeForward:

@@ -13,10 +13,15 @@ number of ranks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Mapping, Optional, TypedDict
+
+import torch
+import torch.distributed as dist
+from torch.amp.grad_scaler import GradScaler
 
 from thinwire.errors import GroupLost
 from thinwire.torch._ddp import HookState, compress
+from thinwire.torch._options import Mean, RunAhead, Timeout
 
 if TYPE_CHECKING:
     _DDPStrategy: Any = object
@@ -33,14 +38,28 @@ else:
 KEY = "thinwire"
 
 
+class Compression(TypedDict, total=False):
+    """More arguments of :func:`thinwire.torch.compress`."""
+
+    process_group: dist.ProcessGroup
+    timeout: Timeout
+    scaler: GradScaler
+    optimizer: torch.optim.Optimizer
+    mean: Mean
+    steps_per_epoch: float
+    threads: int
+    check_replicas_every: int
+    run_ahead: RunAhead
+
+
 class CompressedDDPStrategy(_DDPStrategy):  # type: ignore[misc, unused-ignore]
     """Lightning's ``DDPStrategy`` with compressed gradients.
 
     Args:
-        method: As in :func:`thinwire.torch.compress`.
+        method: As in :func:`thinwire.torch.compress`, with its parameters in the text: ``"redsync:quantize=true"``.
         density: As there.
         compression: More of its arguments, such as ``{"steps_per_epoch": 100}``.
-        ddp: The arguments of ``DDPStrategy``.
+        ddp: The arguments of Lightning's ``DDPStrategy``, ``timeout`` and those of DistributedDataParallel among them.
     """
 
     #: The hook's state, once a fit has begun: `report()`, `set_epoch()` and all else.
@@ -51,11 +70,12 @@ class CompressedDDPStrategy(_DDPStrategy):  # type: ignore[misc, unused-ignore]
         method: Optional[str] = None,
         density: Optional[float] = None,
         *,
-        compression: "Optional[Mapping[str, Any]]" = None,
+        compression: Optional[Compression] = None,
         **ddp: Any,
     ) -> None:
         super().__init__(**ddp)
-        self._arguments = {"method": method, "density": density, **(compression or {})}
+        self._method, self._density = method, density
+        self._arguments: Compression = {**compression} if compression else {}
 
     def configure_ddp(self) -> None:
         """Wraps the model, and registers the hook."""
@@ -63,9 +83,10 @@ class CompressedDDPStrategy(_DDPStrategy):  # type: ignore[misc, unused-ignore]
         if self.compression is not None:
             # Of a fit before this one, which begins anew as its optimisers do.
             self.compression.close()
-        arguments = dict(self._arguments)
-        arguments.setdefault("scaler", getattr(self.precision_plugin, "scaler", None))
-        self.compression = compress(self.model, **arguments)
+        arguments = self._arguments
+        if "scaler" not in arguments and getattr(self.precision_plugin, "scaler", None) is not None:
+            arguments = {**arguments, "scaler": self.precision_plugin.scaler}
+        self.compression = compress(self.model, self._method, self._density, **arguments)
 
     def save_checkpoint(self, checkpoint: "dict[str, Any]", filepath: Any, storage_options: Any = None) -> None:
         """Writes a checkpoint on rank 0. Called on all ranks."""

@@ -93,9 +93,9 @@ struct Ready<Buffer> {
 type Done<Buffer> = (Vec<Ready<Buffer>>, Result<StepReport>);
 
 impl<Buffer, K: Kernels> Shared<Buffer, K> {
-    fn new(engine: Engine<K>, on_step_end: Option<OnStepEnd>) -> Arc<Self> {
+    fn new(engine: Engine<K>) -> Arc<Self> {
         let queue = Queue::new(engine.buckets());
-        Arc::new(Shared { engine: Mutex::new(engine), queue, on_step_end: Mutex::new(on_step_end) })
+        Arc::new(Shared { engine: Mutex::new(engine), queue, on_step_end: Mutex::new(None) })
     }
 
     /// Whom to tell that a step is over.
@@ -159,24 +159,24 @@ where
         let (layout, rank, size) = (layout.into(), group.rank(), group.size());
         let engine = Engine::new(kernels, Box::new(group), method, &layout, options)?;
         let buckets = engine.buckets();
-        let shared = Shared::new(engine, None);
+        let shared = Shared::new(engine);
         Ok(Synchronizer { shared, worker: None, rank, size, buckets, step: 0, returned: Vec::new() })
     }
 
-    /// Goes on with other buckets of the same layers, with what was kept and all else. All ranks do it together. After
-    /// an error nothing is left to go on with.
-    pub fn relayout(self, layout: impl Into<Layout>) -> Result<Self> {
+    /// Goes on with other buckets of the same layers, with what was kept and all else. All ranks do it together. If the
+    /// group is lost in it, what was kept can still be saved.
+    pub fn relayout(&mut self, layout: impl Into<Layout>) -> Result<()> {
         self.check_idle()?;
-        let (rank, size, shared) = (self.rank, self.size, self.shared.clone());
-        // Ends the thread, which holds the engine too.
-        drop(self);
-        let shared = Arc::into_inner(shared).ok_or_else(worker_gone)?;
-        let on_step_end = shared.on_step_end().take();
-        let mut engine = shared.engine.into_inner().unwrap_or_else(PoisonError::into_inner);
-        engine.relayout(&layout.into())?;
-        let (buckets, step) = (engine.buckets(), engine.progress.step);
-        let shared = Shared::new(engine, on_step_end);
-        Ok(Synchronizer { shared, worker: None, rank, size, buckets, step, returned: Vec::new() })
+        // Ends the thread, which holds the queue of the buckets there were.
+        self.shared.queue.close();
+        if self.worker.take().is_some_and(|worker| worker.join().is_err()) {
+            return Err(worker_gone());
+        }
+        let relaid = self.shared.engine().relayout(&layout.into());
+        self.buckets = self.shared.engine().buckets();
+        let shared = Arc::get_mut(&mut self.shared).ok_or_else(worker_gone)?;
+        shared.queue = Queue::new(self.buckets);
+        relaid
     }
 
     /// This rank.

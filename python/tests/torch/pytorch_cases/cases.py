@@ -1,9 +1,13 @@
 """PyTorch's own test cases of DDP and its hooks by their names there, each with the test here that asks the same of
 compression, or with the reason why it does not apply.
 
-``test_x.py::test_y[z]`` is a test in this folder, ``gpu/...`` one in python/tests/gpu, which needs a GPU. Where PyTorch
-compares with a single process or with a hook that sums everything, these compare with plain DDP, with everything sent;
-and at 5 % ranks have to stay equal, and the sum of what was delivered and what is kept has to be that of the gradients.
+``test_x.py::test_y[z]`` is a test in this folder, by the name that pytest takes, ``../test_x.py`` one beside it, and
+``../../gpu/...`` one in python/tests/gpu, which needs a GPU. Where PyTorch compares with a single process or with a
+hook that sums everything, these compare with plain DDP, with everything sent; and at 5 % ranks have to stay equal, and
+the sum of what was delivered and what is kept has to be that of the gradients.
+
+All tests of this folder together take a minute and a half on two cores that are busy otherwise (torch 2.11); five
+minutes are the limit.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ JOIN = "test_pytorch_join.py::test_"
 BUFFERS = "test_pytorch_buffers.py::test_"
 OPTIMIZERS = "test_pytorch_optimizers.py::test_"
 ERRORS = "test_pytorch_errors.py::test_"
-GPU = "gpu/test_gpu_pytorch.py::test_"
+GPU = "../../gpu/test_gpu_pytorch.py::test_"
 
 
 def _model(*cases: str) -> str:
@@ -30,19 +34,28 @@ _NCCL = NotApplicable("what NCCL writes into an execution trace; the hook exchan
 _LOG = NotApplicable("figures that DDP's C++ logger keeps of its own all-reduces and timers")
 _NAMES = NotApplicable("DDP's inner map from indices to names, made in its constructor; no gradient is exchanged")
 _BUCKETS = NotApplicable("the function that assigns parameters to buckets, by itself; no gradient is exchanged")
-_POWER = NotApplicable("what PowerSGD's state accepts; ours: test_failures.py::test_bad_arguments_are_explained")
+_POWER = NotApplicable("what PowerSGD's state accepts; ours: ../test_failures.py::test_bad_arguments_are_explained")
 _SHARDED = NotApplicable(
-    "a ShardedTensor in a model whose constructor is called, and nothing else; ignored parameters: parameters_ignored"
+    "a ShardedTensor in a model whose constructor is called, and nothing else; ignored parameters: "
+    f"{_model('parameters ignored')}"
 )
 _TWO_GPUS = NotApplicable(
     "a model spread over several GPUs; thinwire names the two devices and refuses it: "
-    "test_slips.py::test_devices_that_can_not_be_used_are_named"
+    "../test_slips.py::test_devices_that_can_not_be_used_are_named"
 )
 _REDUCER = NotApplicable("the C++ reducer refuses a bucket of two dtypes; no hook gets one")
 _SINK = NotApplicable("a switch that leaves out the copy of outputs in the forward pass")
 _OVERLAP = NotApplicable("refused by PyTorch with any group over Gloo, which hooks exchange over here")
 _INNER = NotApplicable("the names DDP gives to parameters in its own list; no gradient is exchanged")
-_AVERAGER = NotApplicable("a model averager by itself, without DDP; with DDP: test_post_local_sgd")
+_TAKEN = GPU + "features_of_ddp_that_take_the_place_of_the_hook"
+_OPTIMIZER_HOOK = NotApplicable(
+    "DDP puts an optimiser into its own hook and takes no other, which compress() says: "
+    f"{_TAKEN}[optimizer_in_backward]"
+)
+_PRECISION_HOOK = NotApplicable(
+    "DDP casts gradients in its own hook and takes no other, which compress() says (torch.autocast: "
+    f"{OPTIMIZERS}autocast_and_a_scaler): {_TAKEN}[mixed_precision]"
+)
 
 #: test/distributed/algorithms/ddp_comm_hooks/test_ddp_hooks.py
 TEST_DDP_HOOKS: "dict[str, str]" = {
@@ -120,22 +133,14 @@ DISTRIBUTED_TEST: "dict[str, str]" = {
     "test_ddp_hook_with_optimizer_parity_adam": HOOKS + "an_optimizer_in_the_hook[adam]",
     "test_ddp_hook_with_optimizer_parity_sgd": HOOKS + "an_optimizer_in_the_hook[sgd]",
     "test_get_data_parallel_params": _INNER,
-    # DDP itself puts a hook of its own there, which works with no other; compress() says so.
-    "test_ddp_apply_optim_in_backward": GPU + "features_of_ddp_that_take_the_place_of_the_hook[optimizer_in_backward]",
-    "test_ddp_apply_optim_in_backward_grad_as_bucket_view_false": GPU
-    + "features_of_ddp_that_take_the_place_of_the_hook[optimizer_in_backward]",
-    "test_ddp_apply_optim_in_backward_ignored_params": GPU
-    + "features_of_ddp_that_take_the_place_of_the_hook[optimizer_in_backward]",
-    **dict.fromkeys(
-        (
-            "test_ddp_native_mixed_precision_ignored_params",
-            "test_ddp_native_mixed_precision_no_grad_as_bucket_view_no_set_grad_none",
-            "test_ddp_native_mixed_precision_grad_as_bucket_view_no_set_grad_none",
-            "test_ddp_native_mixed_precision_grad_as_bucket_view_set_grad_to_none",
-            "test_ddp_native_mixed_precision_no_grad_as_bucket_view_set_grad_to_none",
-        ),
-        GPU + "features_of_ddp_that_take_the_place_of_the_hook[mixed_precision]",
-    ),
+    "test_ddp_apply_optim_in_backward": _OPTIMIZER_HOOK,
+    "test_ddp_apply_optim_in_backward_grad_as_bucket_view_false": _OPTIMIZER_HOOK,
+    "test_ddp_apply_optim_in_backward_ignored_params": _OPTIMIZER_HOOK,
+    "test_ddp_native_mixed_precision_ignored_params": _PRECISION_HOOK,
+    "test_ddp_native_mixed_precision_no_grad_as_bucket_view_no_set_grad_none": _PRECISION_HOOK,
+    "test_ddp_native_mixed_precision_grad_as_bucket_view_no_set_grad_none": _PRECISION_HOOK,
+    "test_ddp_native_mixed_precision_grad_as_bucket_view_set_grad_to_none": _PRECISION_HOOK,
+    "test_ddp_native_mixed_precision_no_grad_as_bucket_view_set_grad_to_none": _PRECISION_HOOK,
     "test_ddp_hook_parity_allreduce": HOOKS + "parity[dense]",
     "test_ddp_hook_parity_allreduce_process_group": HOOKS + "parity[a_process_group]",
     "test_ddp_hook_parity_powerSGD": f"{HOOKS}parity[topk] {HOOKS}parity[redsync] {HOOKS}parity[default]",

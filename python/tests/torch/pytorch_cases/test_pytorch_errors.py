@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from compared import checksum
 from ranks import harm, run
-from small import everything
+from small import everything, step_timeout
 from table import draw, square
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -214,7 +214,8 @@ class HidesOne(nn.Module):
 def unfinished(rank: int) -> str:
     """Rank 0 uses less of its outputs than DDP saw and never comes to the end of its pass."""
     ddp = DistributedDataParallel(HidesOne(rank))
-    tw.compress(ddp, "topk", timeout=3, **everything("topk", 1.0))
+    with step_timeout(3):
+        tw.compress(ddp, "topk", **everything("topk", 1.0))
 
     def step() -> None:
         first, second = ddp(draw(ddp, rank, 0))
@@ -260,7 +261,9 @@ def test_other_process_groups() -> None:
 
 def unlike(rank: int, kind: str) -> str:
     """Models that are not the same on all ranks."""
-    group = dist.new_group([0, 1], timeout=timedelta(seconds=5))
+    group = dist.new_group([0, 1], timeout=timedelta(seconds=60))
+    # From now on: to make it may take long on a busy machine.
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=5), group)
     width = 8 + 4 * rank if kind == "shape" else 8
     layers = [nn.Linear(8, width), *([nn.Linear(8, 8)] if kind == "number" and rank else [])]
     return said(lambda: compressed(nn.Sequential(*layers), process_group=group))
