@@ -55,7 +55,7 @@ class Compressor:
 def methods() -> list[tuple[str, str, str, dict[str, tuple[str, str]]]]:
     """Every method: name, summary, paper, and parameters with default and help."""
 
-def describe(spec: str) -> tuple[str, bool, float, bool]:
+def describe(spec: str) -> tuple[str, bool, float, bool, bool]:
     """The shortest text, whether it looks at the weights, its momentum, whether it warms up."""
 
 def calls_under_way() -> int:

@@ -22,14 +22,15 @@ pub fn methods(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
     Ok(list)
 }
 
-/// What a method given as text comes to: its shortest text, whether it looks at the weights, its momentum,
-/// and whether its density changes with the epochs.
+/// What a method given as text comes to: its shortest text, whether it looks at the weights, its momentum, whether its
+/// density changes with the epochs, and whether it sends, or may come to send, a part of the gradient only.
 #[pyfunction]
-pub fn describe(spec: &str) -> PyResult<(String, bool, f32, bool)> {
+pub fn describe(spec: &str) -> PyResult<(String, bool, f32, bool, bool)> {
     let recipe = parse(spec).or_exception()?;
     let momentum = match recipe.momentum {
         Momentum::Off => 0.0,
         Momentum::HeavyBall(momentum) | Momentum::Nesterov(momentum) => momentum,
     };
-    Ok((recipe.spec.clone(), recipe.needs_weights(), momentum, recipe.warmup != Warmup::None))
+    let sparse = recipe.limits.is_some() || recipe.selector.is_some() && recipe.density < 1.0;
+    Ok((recipe.spec.clone(), recipe.needs_weights(), momentum, recipe.warmup != Warmup::None, sparse))
 }

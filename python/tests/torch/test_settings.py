@@ -50,6 +50,37 @@ def test_momentum_in_method_and_optimiser_is_explained_once() -> None:
         assert found["plain sgd"] == found["plain method"] == []
 
 
+def second_moment(rank: int) -> "dict[str, list[str]]":
+    """The warnings of some trainings."""
+    adamw, adam, sgd = torch.optim.AdamW, torch.optim.Adam, torch.optim.SGD
+    cases: "dict[str, Any]" = {
+        "topk": ("topk", lambda p: adamw(p, 1e-3), False),
+        "told": ("redsync", lambda p: adam(p, 1e-3), True),
+        "auto": ("auto", lambda p: adamw(p, 1e-3), False),
+        "quantized": ("quantized", lambda p: adamw(p, 1e-3), False),
+        "everything": ("topk:density=1", lambda p: adamw(p, 1e-3), False),
+        "sgd": ("topk", lambda p: sgd(p, 0.1, momentum=0.9), False),
+    }
+    found = {}
+    for name, (method, make, told) in cases.items():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            ddp = DistributedDataParallel(mlp())
+            optimizer = make(ddp.parameters())
+            sync = tw.compress(ddp, method, optimizer=optimizer if told else None)
+            train(rank, ddp, range(3), optimizer)
+        found[name] = [str(warning.message) for warning in caught if "second moment" in str(warning.message)]
+        sync.close()
+    return found
+
+
+def test_a_sparse_method_under_adam_is_warned_of_once() -> None:
+    for found in run(2, second_moment):
+        for name in ("topk", "told", "auto"):
+            assert len(found[name]) == 1 and "'quantized'" in found[name][0], (name, found[name])
+        assert found["quantized"] == found["everything"] == found["sgd"] == []
+
+
 def warm_up(rank: int) -> "dict[str, Any]":
     found: "dict[str, Any]" = {}
     for name, settings in {"untold": {}, "counted": {"steps_per_epoch": 2}, "said": {}}.items():

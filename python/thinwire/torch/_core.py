@@ -17,7 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from thinwire import _native
 from thinwire.errors import BadArgument, BadState, Error, GroupLost, StepSkipped
-from thinwire.torch import _momentum, _state
+from thinwire.torch import _optimizer, _state
 from thinwire.torch._agree import agree, all_well
 from thinwire.torch._bucket import Bucket, layer_of, obstacle
 from thinwire.torch._device import one_device
@@ -86,7 +86,7 @@ class Core:
         self._options = options
         #: Made by pickle or copy, and not used since.
         self._is_copy = False
-        _, self.needs_weights, momentum, self._warms_up = _native.describe(method)
+        _, self.needs_weights, momentum, self._warms_up, sparse = _native.describe(method)
         #: The trained parameters and their names.
         self._names = names
         self._scaler = options.active_scaler
@@ -129,8 +129,8 @@ class Core:
         #: That a step was skipped, to be said at the end of the next one.
         self._late: Optional[StepSkipped] = None
         self._report = Report(method=self.method)
-        if self._has_momentum:
-            _momentum.watch(weakref.ref(self), self.method, momentum, options.optimizer)
+        if self._has_momentum or sparse:
+            _optimizer.watch(weakref.ref(self), self.method, momentum, sparse, options.optimizer)
         if self._run_ahead:
             _leave_open(self)
 

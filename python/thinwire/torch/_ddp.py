@@ -340,8 +340,9 @@ def compress(
             shorter; and the process group's timeout when the ranks meet.
         scaler: The ``GradScaler`` of an AMP training. Gradients are then kept without its scale, and a step with
             infinities is skipped on every rank, for all optimisers, and leaves what was not sent as it was.
-        optimizer: Only looked at: a warning tells if its momentum doubles that of the method. Not needed: the first
-            step of an optimiser is noticed too.
+        optimizer: Only looked at: a warning tells if its momentum doubles that of the method, or if it has a second
+            moment (Adam and its kin) and the method is sparse. Not needed: the first step of an optimiser is noticed
+            too.
         mean: ``"ranks"``: every rank counts the same. ``"samples"``: by what :meth:`HookState.set_samples` says.
         steps_per_epoch: For methods that warm up; otherwise call :meth:`HookState.set_epoch`.
         threads: For the arithmetic of this rank; ``torch.get_num_threads()`` if not given.

@@ -141,7 +141,8 @@ impl Settings {
     /// The bytes up to which segments travel together, with this method.
     pub(super) fn bucket_bytes_with(&self, recipe: &Recipe) -> usize {
         const SMALL: usize = 64 << 10;
-        let whole = recipe.scope == Scope::Bucket && recipe.exchange != Exchange::Dense;
+        let chooses = !matches!(recipe.exchange, Exchange::Dense | Exchange::Quantized(_));
+        let whole = recipe.scope == Scope::Bucket && chooses;
         self.bucket_bytes.unwrap_or(if whole { usize::MAX } else { SMALL })
     }
 

@@ -110,7 +110,9 @@ impl Tally {
         // same for a ring and a tree.
         let hops = match exchange {
             Exchange::Gathered => workers - 1.0,
-            Exchange::Dense | Exchange::Agreed(_) | Exchange::Automatic => 2.0 * (workers - 1.0) / workers,
+            Exchange::Dense | Exchange::Quantized(_) | Exchange::Agreed(_) | Exchange::Automatic => {
+                2.0 * (workers - 1.0) / workers
+            }
         };
         let dense_layers = 4.0 * settled.dense_elements as f64;
         End {

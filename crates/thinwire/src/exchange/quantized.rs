@@ -256,7 +256,6 @@ impl<K: Kernels> Lane<K> {
         let sent = sums.energy - sums.lost;
         self.report = Report {
             elements,
-            dense: elements,
             values: elements,
             value_bytes: bytes,
             frame_bytes: bytes,
