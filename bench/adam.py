@@ -1,7 +1,7 @@
-"""A byte-level GPT trained with AdamW: what each way of exchanging gradients does to the validation loss, and what it sends.
+"""A byte-level GPT trained with AdamW: the validation loss and the bytes sent, for each way of exchanging gradients.
 
-Every way trains the same model on the same tokens in processes of its own, over Gloo. The text is the Python source that
-comes with Python and torch. The defaults fit two cores; on a GPU, --preset gpt10m is the model of docs/adam.md.
+Every way trains the same model on the same tokens in processes of its own, over Gloo. The text is the Python source
+that comes with Python and torch. The defaults fit two cores; --preset gpt10m is for a GPU.
 
     python bench/adam.py                                    # a small GPT on the CPU, about five minutes a way
     python bench/adam.py --preset gpt10m --device cuda      # 10.9 M parameters, 1,200 steps, four ranks on one GPU

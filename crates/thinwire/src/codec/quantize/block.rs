@@ -73,7 +73,8 @@ fn quantize_block<const BITS: u32>(
     bytes: &mut [u8],
 ) -> Option<(f64, f64)> {
     let most = largest(values);
-    if !(most < LARGEST) {
+    // Not finite, if any value is not.
+    if most.is_nan() || most >= LARGEST {
         return None;
     }
     if most < SMALLEST {
@@ -229,7 +230,7 @@ fn quantize_all<const BITS: u32>(
         let (mine, rest) = std::mem::take(&mut bytes).split_at_mut(block_len::<BITS>(count));
         bytes = rest;
         let Some((energy, lost)) = quantize_block::<BITS>(&mut work, count, dither, mine) else {
-            let large = |value: &f32| !(value.abs() < LARGEST);
+            let large = |value: &f32| value.is_nan() || value.abs() >= LARGEST;
             return Err(begin + work.iter().position(large).unwrap_or(0));
         };
         values.copy_from_slice(&work[..count]);

@@ -160,10 +160,9 @@ impl Quantizer {
             4 => block::quantize::<4>(gradient, values, dither, bytes),
             _ => block::quantize::<8>(gradient, values, dither, bytes),
         };
-        pass(bytes, values).map_err(|position| {
+        pass(bytes, values).inspect_err(|position| {
             let whole = position / BLOCK;
             out.truncate(begin + whole * self.block_len(BLOCK));
-            position
         })
     }
 
@@ -201,7 +200,7 @@ impl Quantizer {
     /// Checks the length and every scale.
     pub(crate) fn check(&self, bytes: &[u8], count: usize) -> Result<()> {
         crate::codec::bits::check_length("quantised values", bytes, self.encoded_len(count) as u64)?;
-        let scales = bytes.chunks(self.block_len(BLOCK)).map(|block| block::scale_of(block));
+        let scales = bytes.chunks(self.block_len(BLOCK)).map(block::scale_of);
         // Codes reach one beyond the largest integer; that value must be finite too.
         let most = f32::MAX / f32::from(1u8 << (self.bits - 1));
         for (number, scale) in scales.enumerate() {

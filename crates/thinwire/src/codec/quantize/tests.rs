@@ -178,7 +178,7 @@ fn shards_are_whole_blocks_and_cover_everything() {
             for rank in 0..ranks {
                 let shard = Quantizer::shard(elements, rank, ranks);
                 assert_eq!(shard.start, end);
-                assert!(shard.start % BLOCK == 0 || shard.is_empty());
+                assert!(shard.start.is_multiple_of(BLOCK) || shard.is_empty());
                 end = shard.end;
             }
             assert_eq!(end, elements);
