@@ -15,8 +15,26 @@ from torch.nn.parallel import DistributedDataParallel
 import thinwire.torch as tw
 
 
+def warned(rank: int, cases: "dict[str, Any]", words: str) -> "dict[str, list[str]]":
+    """The warnings with these words, of a training for each method, optimiser, and whether the hook is given it."""
+    found = {}
+    for name, (method, make, given) in cases.items():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            ddp = DistributedDataParallel(mlp())
+            optimizer = make(ddp.parameters())
+            sync = tw.compress(ddp, method, optimizer=optimizer if given else None, steps_per_epoch=1)
+            train(rank, ddp, range(3), optimizer)
+            # Another one, on other parameters, is none of its business.
+            other = nn.Linear(2, 2)
+            other(torch.ones(2)).sum().backward()
+            torch.optim.SGD(other.parameters(), 0.1, momentum=0.9).step()
+        found[name] = [str(warning.message) for warning in caught if words in str(warning.message)]
+        sync.close()
+    return found
+
+
 def momentum(rank: int) -> "dict[str, list[str]]":
-    """The warnings of some trainings."""
     sgd, adam = torch.optim.SGD, torch.optim.Adam
     cases: "dict[str, Any]" = {
         "sgd": ("dgc:momentum=0.9", lambda p: sgd(p, 0.1, momentum=0.9), False),
@@ -25,21 +43,7 @@ def momentum(rank: int) -> "dict[str, list[str]]":
         "plain sgd": ("dgc:momentum=0.9", lambda p: sgd(p, 0.1), False),
         "plain method": ("topk", lambda p: sgd(p, 0.1, momentum=0.9), False),
     }
-    found = {}
-    for name, (method, make, told) in cases.items():
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            ddp = DistributedDataParallel(mlp())
-            optimizer = make(ddp.parameters())
-            sync = tw.compress(ddp, method, optimizer=optimizer if told else None, steps_per_epoch=1)
-            train(rank, ddp, range(3), optimizer)
-            # Another one, on other parameters, is none of its business.
-            other = nn.Linear(2, 2)
-            other(torch.ones(2)).sum().backward()
-            sgd(other.parameters(), 0.1, momentum=0.9).step()
-        found[name] = [str(warning.message) for warning in caught if "momentum" in str(warning.message)]
-        sync.close()
-    return found
+    return warned(rank, cases, "twice")
 
 
 def test_momentum_in_method_and_optimiser_is_explained_once() -> None:
@@ -51,7 +55,6 @@ def test_momentum_in_method_and_optimiser_is_explained_once() -> None:
 
 
 def second_moment(rank: int) -> "dict[str, list[str]]":
-    """The warnings of some trainings."""
     adamw, adam, sgd = torch.optim.AdamW, torch.optim.Adam, torch.optim.SGD
     cases: "dict[str, Any]" = {
         "topk": ("topk", lambda p: adamw(p, 1e-3), False),
@@ -61,17 +64,7 @@ def second_moment(rank: int) -> "dict[str, list[str]]":
         "everything": ("topk:density=1", lambda p: adamw(p, 1e-3), False),
         "sgd": ("topk", lambda p: sgd(p, 0.1, momentum=0.9), False),
     }
-    found = {}
-    for name, (method, make, told) in cases.items():
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            ddp = DistributedDataParallel(mlp())
-            optimizer = make(ddp.parameters())
-            sync = tw.compress(ddp, method, optimizer=optimizer if told else None)
-            train(rank, ddp, range(3), optimizer)
-        found[name] = [str(warning.message) for warning in caught if "second moment" in str(warning.message)]
-        sync.close()
-    return found
+    return warned(rank, cases, "second moment")
 
 
 def test_a_sparse_method_under_adam_is_warned_of_once() -> None:
