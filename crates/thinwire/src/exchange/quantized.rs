@@ -25,7 +25,7 @@ use crate::kernels::{Fault, Kernels, NonFinite};
 use crate::pipeline::{Report, fault_in};
 use crate::{Error, Result};
 
-/// Elements of a shard that are worked on in one go: they fit the first-level cache, and take a few microseconds.
+/// Elements of a shard that are worked on in one go: they fit the second-level cache, and take about ten microseconds.
 const PIECE: usize = 64 * BLOCK;
 
 /// What a lane keeps for this exchange.
@@ -102,7 +102,7 @@ impl Step<'_> {
         Quantizer::shard(self.elements, owner, self.ranks)
     }
 
-    /// Makes the next piece of the contribution that lags behind most; false when all are made.
+    /// Makes the next piece of a contribution, one shard after the other; false when all are made.
     fn contribute(&mut self, messages: &mut ShardMessages) -> bool {
         for _ in 0..self.ranks {
             let owner = self.next;
