@@ -123,6 +123,18 @@ fn sums_in_halves_carry_orders_too() {
 }
 
 #[test]
+fn quantised_steps_carry_orders_and_hand_their_residual_over() {
+    for method in [
+        "auto:methods=quantized",
+        "auto:methods=dense|quantized|topk",
+        "auto:methods=quantized:bits=8|ar-topk",
+    ] {
+        let decisions = Local::run(3, |group| run(SharedGroup::new(group), method, 20_000, 30, 1e-3));
+        assert!(!decisions[0].is_empty(), "{method}");
+    }
+}
+
+#[test]
 fn a_first_step_that_is_skipped_loses_no_order() {
     for relayouts in [false, true] {
         Local::run(2, |group| {
