@@ -14,8 +14,8 @@ def noise(*shape, seed=1):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-#: Every method, so that all elements can be told apart and no layer is too small to be compressed.
-METHODS = [method for method in thinwire.methods() if method not in ("dense", "auto")]
+#: Every method that sends a part, so that all elements can be told apart and no layer is too small to be compressed.
+METHODS = [method for method in thinwire.methods() if method not in ("dense", "quantized", "auto")]
 
 
 def compressor(method, layers=(40, 100), **parameters):
@@ -39,6 +39,21 @@ def test_what_is_sent_and_what_is_kept_make_the_gradient(method):
     if thinwire.methods()[method].parameters["feedback"].default == "true":
         # fft rounds in its transform and in its values.
         np.testing.assert_allclose(arrived + sender.residual(), total, atol=1e-4 if method == "fft" else 1e-5)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+def test_rounding_to_a_few_bits_is_kept(bits):
+    sender = Compressor((40, 100), "quantized", bits=bits)
+    total, arrived = np.zeros((40, 100)), np.zeros((40, 100))
+    for step in range(5):
+        gradient = noise(40, 100, seed=step)
+        frame = sender.compress(gradient)
+        total += gradient
+        arrived += sender.decompress(frame)
+        # A scale of four bytes for each 256 values, and the frame around it all.
+        assert 4000 * bits / 8 < len(frame.data) < 4000 * (bits / 8 + 4 / 256) + 100
+    np.testing.assert_allclose(arrived + sender.residual(), total, atol=1e-5)
+    assert 0 < np.abs(sender.residual()).max() < 4
 
 
 @pytest.mark.parametrize("method", ["dense", *METHODS])

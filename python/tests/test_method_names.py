@@ -42,7 +42,7 @@ def test_values_of_python_become_text():
     "arguments, settings, words",
     [
         (("nope",), {}, 'unknown method "nope"'),
-        (("nope",), {}, "dense, topk, gaussian-k"),
+        (("nope",), {}, "dense, quantized, topk"),
         ((None,), {}, "method is None; expected a text"),
         (("topk", 0), {}, "density"),
         (("dense", 0.1), {}, "density is 0.1, but dense sends everything; leave density out"),

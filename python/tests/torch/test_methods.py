@@ -60,7 +60,7 @@ def flows(rank: int, method: str) -> "list[dict[str, torch.Tensor]]":
 
 
 def test_nothing_is_lost() -> None:
-    for method in ("topk", "redsync", "gaussian-k", "ar-topk"):
+    for method in ("topk", "redsync", "gaussian-k", "ar-topk", "quantized", "quantized:bits=2"):
         results = run(2, flows, method)
         for name, mean in results[0][1].items():
             came = sum(result[0][name].double() + result[2][name].double() for result in results)

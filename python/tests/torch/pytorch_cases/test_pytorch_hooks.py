@@ -43,7 +43,7 @@ PARITY: "dict[str, tuple[str, dict[str, Any]]]" = {
     **{
         method: (method, everything(method, 1.0))
         for method in thinwire.methods()
-        if method not in ("auto", "fft", "iwp")
+        if method not in ("auto", "quantized", "fft", "iwp")
     },
     "default": ("redsync", {}),
     "a process group": ("topk", {**everything("topk", 1.0), "group": True}),
