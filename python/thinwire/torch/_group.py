@@ -163,7 +163,7 @@ class TorchGroup:
                 self._gather(chunk, everything.view(-1), self._between)
             else:
                 gather = partial(self._between.gather, [parts] if parts else [], [chunk], dist.GatherOptions())
-                self._run("a gather", gather, chunk, everything)
+                self._run("a gather", gather, chunk, *parts)
             for message, length, part in zip(messages, lengths, parts):
                 message += part.numpy()[: max(0, length - start)].tobytes()
         return [bytes(message) for message in messages]
@@ -196,7 +196,11 @@ class TorchGroup:
         keep_forever(self.process_group, self._between)
 
     def stop(self) -> None:
-        """For the end of the process: lets a collective that is under way end with an error."""
+        """For the end of the process: ends the process groups, or a collective that is under way with an error."""
+        if self._lost is None and not self._busy:
+            # Now, while their threads can still have the GIL: they let go of tensors a little after a collective.
+            self.close()
+            return
         if self._busy:
             self.abandon("its process ended in the midst of a step")
         self._lose(self._lost or "the process is ending")

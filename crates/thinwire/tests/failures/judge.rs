@@ -68,6 +68,13 @@ pub fn blames_only(end: &End, culprit: usize) -> Result<(), String> {
     Err(format!("its error blames ranks {ranks:?} instead of rank {culprit} alone"))
 }
 
+/// It came to rank 0 when that had given up, because of `culprit`: a rank that is started late on a busy machine.
+pub fn found_rank_0_gone(end: &End, ends: &[End], culprit: usize) -> Result<(), String> {
+    says(end, &["could not join the group: rank 0 at", "could not be reached"])?;
+    let first = ends.iter().find(|end| end.rank == 0).ok_or("rank 0 has not ended")?;
+    blames_only(first, culprit)
+}
+
 pub fn ended_well(end: &End) -> Result<(), String> {
     match &end.findings {
         Some(findings) if findings.sockets > 0 => Err(format!("it left {} sockets open", findings.sockets)),

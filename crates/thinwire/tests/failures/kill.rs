@@ -125,7 +125,10 @@ fn joining() -> Vec<Scenario> {
             ranks.signal(victim, Signal::KILL)?;
             let ends = ranks.finish()?;
             judge::was_killed(&ends, victim)?;
-            judge::all_but(&ends, Some(victim), |end| judge::blames_only(end, victim))
+            judge::all_but(&ends, Some(victim), |end| {
+                judge::blames_only(end, victim)
+                    .or_else(|reason| judge::found_rank_0_gone(end, &ends, victim).map_err(|_| reason))
+            })
         }));
     }
     for victim in [1, 3] {
