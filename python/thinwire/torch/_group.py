@@ -163,7 +163,7 @@ class TorchGroup:
                 self._gather(chunk, everything.view(-1), self._between)
             else:
                 gather = partial(self._between.gather, [parts] if parts else [], [chunk], dist.GatherOptions())
-                self._run("a gather", gather, chunk, *parts)
+                self._run("a gather", gather, chunk, everything, *parts)
             for message, length, part in zip(messages, lengths, parts):
                 message += part.numpy()[: max(0, length - start)].tobytes()
         return [bytes(message) for message in messages]
