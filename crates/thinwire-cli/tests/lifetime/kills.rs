@@ -65,7 +65,7 @@ struct Tally {
     wrong: Vec<String>,
     /// Errors of other ranks that were looked at.
     errors_of_others: usize,
-    /// Those that blame nobody, or another rank than the one that was killed.
+    /// Those that name no rank, or another than the killed one.
     misnamed: Vec<String>,
 }
 

@@ -231,7 +231,7 @@ impl<K: Kernels> Lane<K> {
             return self.travel_dense(route, situation, gradient);
         }
         let ranks = route.group.size();
-        // By itself a rank has nobody to send to, so nothing is rounded.
+        // A single rank sends nothing, so nothing is rounded.
         if let (Some(quantizer), 2..) = (self.quantizer(progress)?, ranks) {
             return self.travel_quantized(route, situation, quantizer, gradient);
         }

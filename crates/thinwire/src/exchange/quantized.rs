@@ -338,7 +338,7 @@ impl<K: Kernels> Lane<K> {
     }
 }
 
-/// A key of its own for every step, bucket, rank and phase: the first words of SplitMix64.
+/// The rounding key of a step, bucket, rank and phase: a hash by the finalizer of SplitMix64.
 fn mix(seed: u32, step: u64, bucket: u32, part: u32) -> u32 {
     let mut word = u64::from(seed) << 32 ^ u64::from(bucket) << 16 ^ u64::from(part);
     word = word.wrapping_add(step.wrapping_mul(0x9e37_79b9_7f4a_7c15));
