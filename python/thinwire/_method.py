@@ -63,7 +63,7 @@ def method_text(method: str, density: float | None = None, **parameters: Value) 
     if words:
         method = method.rstrip().rstrip(":")
         method += ("," if ":" in method else ":") + ",".join(words)
-    return _native.describe(method)[0]
+    return str(_native.describe(method)["spec"])
 
 
 def _density(name: str, density: float) -> dict[str, Value]:

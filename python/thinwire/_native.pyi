@@ -28,6 +28,7 @@ class Synchronizer:
         check_first: bool,
         device: int | None = None,
         run_ahead: bool = False,
+        total_steps: int | None = None,
     ) -> Synchronizer: ...
     def submit(self, bucket: int, gradient: _Handed, weights: _Handed | None) -> None: ...
     def finish_on(self, stream: int) -> None: ...
@@ -55,8 +56,9 @@ class Compressor:
 def methods() -> list[tuple[str, str, str, dict[str, tuple[str, str]]]]:
     """Every method: name, summary, paper, and parameters with default and help."""
 
-def describe(spec: str) -> tuple[str, bool, float, bool, bool]:
-    """The shortest text, whether it looks at the weights, its momentum, whether it warms up."""
+def describe(spec: str) -> dict[str, Any]:
+    """``spec``: the shortest text; ``needs_weights``; ``momentum``; ``sparse``: whether it may send a part only; and by what
+    its ``warmup`` is counted: "epochs", "steps", "run", or ``None``."""
 
 def calls_under_way() -> int:
     """Calls into Python from threads of the engine that have not returned."""

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use thinwire::memory::Warmup;
+use thinwire::memory::{Length, Warmup};
 use thinwire::method::{METHODS, parse};
 use thinwire::pipeline::Momentum;
 
@@ -22,15 +22,27 @@ pub fn methods(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
     Ok(list)
 }
 
-/// What a method given as text comes to: its shortest text, whether it looks at the weights, its momentum, whether its
-/// density changes with the epochs, and whether it sends, or may come to send, a part of the gradient only.
+/// What a method given as text comes to: its shortest text (`spec`), whether it looks at the weights (`needs_weights`), its
+/// `momentum`, whether it sends, or may come to send, a part of the gradient only (`sparse`), and by what its `warmup` is
+/// counted: `epochs`, `steps`, the `run`, or nothing.
 #[pyfunction]
-pub fn describe(spec: &str) -> PyResult<(String, bool, f32, bool, bool)> {
+pub fn describe<'py>(py: Python<'py>, spec: &str) -> PyResult<Bound<'py, PyDict>> {
     let recipe = parse(spec).or_exception()?;
     let momentum = match recipe.momentum {
         Momentum::Off => 0.0,
         Momentum::HeavyBall(momentum) | Momentum::Nesterov(momentum) => momentum,
     };
     let sparse = recipe.limits.is_some() || recipe.selector.is_some() && recipe.density < 1.0;
-    Ok((recipe.spec.clone(), recipe.needs_weights(), momentum, recipe.warmup != Warmup::None, sparse))
+    let warmup = match recipe.warmup.length() {
+        Some(Length::Steps(_)) => Some("steps"),
+        Some(Length::Part(_)) => Some("run"),
+        _ => Some("epochs").filter(|_| recipe.warmup != Warmup::None),
+    };
+    let description = PyDict::new(py);
+    description.set_item("spec", &recipe.spec)?;
+    description.set_item("needs_weights", recipe.needs_weights())?;
+    description.set_item("momentum", momentum)?;
+    description.set_item("warmup", warmup)?;
+    description.set_item("sparse", sparse)?;
+    Ok(description)
 }

@@ -78,7 +78,7 @@ impl Synchronizer {
     /// gradients are on that GPU; with `run_ahead` besides, `finish_on` may take the place of waiting, and after an
     /// error the gradients are zeros.
     #[new]
-    #[pyo3(signature = (group, method, layers, *, threads, check_replicas_every, by_samples, check_first, device=None, run_ahead=false))]
+    #[pyo3(signature = (group, method, layers, *, threads, check_replicas_every, by_samples, check_first, device=None, run_ahead=false, total_steps=None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -91,6 +91,7 @@ impl Synchronizer {
         check_first: bool,
         device: Option<usize>,
         run_ahead: bool,
+        total_steps: Option<u64>,
     ) -> PyResult<Synchronizer> {
         let layout = layout(layers)?;
         let mean = if by_samples { Mean::OfSamples } else { Mean::OfRanks };
@@ -101,6 +102,7 @@ impl Synchronizer {
             mean,
             check_first,
             zeros_after_error,
+            total_steps,
             ..Options::default()
         };
         let group = EvenGroup::new(Torch::new(group)?);
@@ -290,6 +292,7 @@ fn layout(layers: Vec<Layers>) -> PyResult<Layout> {
 fn report<'py>(py: Python<'py>, report: &StepReport) -> PyResult<Bound<'py, PyDict>> {
     let (compression, times) = (&report.compression, &report.times);
     let dictionary = PyDict::new(py);
+    dictionary.set_item("full", report.full)?;
     for (name, count) in [
         ("elements", compression.elements as u64),
         ("dense", compression.dense as u64),

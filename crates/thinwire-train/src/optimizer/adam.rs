@@ -2,13 +2,20 @@
 //! conventions, with bias correction.
 //!
 //! They differ in the decay: `adam` adds it to the gradient, `adamw` takes `lr * decay` of the weights.
+//!
+//! **Under a sparse method** the means hold sums of several steps at some elements and nothing at others; their squares
+//! would ruin the second moment. So it is taken from full steps alone (the warm-up) and stays as it is then (1-bit Adam,
+//! arXiv 2102.02888), and the momentum is in the method's memory: the means of sparse steps are sums of it. A sparse
+//! step is `weight -= lr * (1 - beta1) * mean / denominator`, where the denominator is the root of the second moment
+//! plus a thousandth of its mean over the bucket, so that elements without gradients in the warm-up do not jump. It takes
+//! the memory of the first moment. `thinwire.torch.AdamW` does the same for PyTorch.
 
 use thinwire::method::{Kind, Parameter, Parameters};
 
 use super::pieces::Pieces;
 use super::{Build, Layout, Optimizer, no_such_state, replace};
+use crate::Result;
 use crate::catalog::Choice;
-use crate::{Error, Result};
 
 const BETA1: Parameter = Parameter {
     name: "beta1",
@@ -72,19 +79,18 @@ struct Adam {
     epsilon: f32,
     /// Whether the decay goes past the scaling.
     decoupled: bool,
+    /// The first moment; or after a sparse step, if `frozen`, the denominators.
     first: Vec<Vec<f32>>,
     second: Vec<Vec<f32>>,
+    frozen: bool,
+    /// Full steps.
     steps: u64,
 }
 
+/// Of the mean of a bucket's denominators, what is added to each.
+const FLOOR: f64 = 1e-3;
+
 fn build(parameters: &Parameters, layout: Layout<'_>, decoupled: bool) -> Result<Box<dyn Optimizer>> {
-    if layout.momentum_in_memory {
-        return Err(Error::BadSetting {
-            name: "optimiser".into(),
-            found: parameters.to_string(),
-            expected: "a method with momentum correction needs sgd; or give the method momentum=0".into(),
-        });
-    }
     let zeros = || layout.lengths.iter().map(|&length| vec![0.0; length]).collect();
     Ok(Box::new(Adam {
         name: parameters.method(),
@@ -95,6 +101,7 @@ fn build(parameters: &Parameters, layout: Layout<'_>, decoupled: bool) -> Result
         decoupled,
         first: zeros(),
         second: zeros(),
+        frozen: false,
         steps: 0,
     }))
 }
@@ -117,8 +124,15 @@ struct Factors {
 }
 
 impl Optimizer for Adam {
-    fn step(&mut self, lr: f64, weights: &mut [Vec<f32>], means: &[Vec<f32>]) {
+    fn step(&mut self, lr: f64, full: bool, weights: &mut [Vec<f32>], means: &[Vec<f32>]) {
         Pieces::check(&self.pieces, weights, means);
+        // Without a full step before there is nothing to go by but the means.
+        if !full && self.steps > 0 {
+            return self.sparse_step(lr, weights, means);
+        }
+        if std::mem::take(&mut self.frozen) {
+            self.first.iter_mut().for_each(|moment| moment.fill(0.0));
+        }
         self.steps += 1;
         // After 2^31 steps both powers have long been 0.
         let power = i32::try_from(self.steps).unwrap_or(i32::MAX);
@@ -150,14 +164,17 @@ impl Optimizer for Adam {
     }
 
     fn state(&self) -> Vec<(&'static str, &[Vec<f32>])> {
-        vec![("first_moment", self.first.as_slice()), ("second_moment", self.second.as_slice())]
+        vec![(self.first_name(), self.first.as_slice()), ("second_moment", self.second.as_slice())]
     }
 
     fn restore(&mut self, name: &str, values: Vec<Vec<f32>>) -> Result<()> {
         match name {
-            "first_moment" => replace(name, &mut self.first, values),
+            "first_moment" | "denominator" => {
+                self.frozen = name == "denominator";
+                replace(name, &mut self.first, values)
+            }
             "second_moment" => replace(name, &mut self.second, values),
-            _ => Err(no_such_state(self.name, name, "first_moment, second_moment")),
+            _ => Err(no_such_state(self.name, name, "first_moment or denominator, second_moment")),
         }
     }
 
@@ -167,6 +184,44 @@ impl Optimizer for Adam {
 
     fn set_step_count(&mut self, steps: u64) {
         self.steps = steps;
+    }
+}
+
+impl Adam {
+    /// What `first` holds.
+    fn first_name(&self) -> &'static str {
+        if self.frozen { "denominator" } else { "first_moment" }
+    }
+
+    /// A step whose means are sums of momentum.
+    fn sparse_step(&mut self, lr: f64, weights: &mut [Vec<f32>], means: &[Vec<f32>]) {
+        if !std::mem::replace(&mut self.frozen, true) {
+            self.make_denominators();
+        }
+        let size = (lr * (1.0 - self.beta1)) as f32;
+        for (bucket, pieces) in self.pieces.iter().enumerate() {
+            for (range, decay) in &pieces.all {
+                let taken = (lr * f64::from(*decay)) as f32;
+                let both = means[bucket][range.clone()].iter().zip(&self.first[bucket][range.clone()]);
+                for (weight, (mean, denominator)) in weights[bucket][range.clone()].iter_mut().zip(both) {
+                    let decayed =
+                        if self.decoupled { taken * *weight } else { taken * *weight / denominator };
+                    *weight -= decayed + size * (mean / denominator);
+                }
+            }
+        }
+    }
+
+    fn make_denominators(&mut self) {
+        let power = i32::try_from(self.steps).unwrap_or(i32::MAX);
+        let per_root = (1.0 / (1.0 - self.beta2.powi(power)).sqrt()) as f32;
+        for (denominators, squares) in self.first.iter_mut().zip(&self.second) {
+            let roots = squares.iter().map(|square| square.sqrt() * per_root);
+            denominators.iter_mut().zip(roots).for_each(|(denominator, root)| *denominator = root);
+            let total: f64 = denominators.iter().map(|&root| f64::from(root)).sum();
+            let floor = (FLOOR * total / denominators.len().max(1) as f64) as f32 + self.epsilon;
+            denominators.iter_mut().for_each(|denominator| *denominator += floor);
+        }
     }
 }
 

@@ -26,11 +26,12 @@ pub use theta::ThetaSchedule;
 
 /// What turns mean gradients into new weights.
 pub trait Optimizer: Send {
-    /// One step of all buckets with the learning rate `lr`.
+    /// One step of all buckets with the learning rate `lr`. `full`: every element was sent in this step; otherwise the
+    /// means hold sums of several steps at some elements, and nothing at others.
     ///
     /// # Panics
     /// When buckets or their lengths are not those it was built for.
-    fn step(&mut self, lr: f64, weights: &mut [Vec<f32>], means: &[Vec<f32>]);
+    fn step(&mut self, lr: f64, full: bool, weights: &mut [Vec<f32>], means: &[Vec<f32>]);
 
     /// What it remembers, by name, one run for each bucket.
     fn state(&self) -> Vec<(&'static str, &[Vec<f32>])>;
@@ -55,7 +56,8 @@ pub struct Layout<'a> {
     pub lengths: &'a [usize],
     /// The ranges of each bucket that are subject to weight decay, ascending; see [`decay_ranges`].
     pub decays: &'a [Vec<Range<usize>>],
-    /// Whether the mean gradient carries the momentum already: momentum correction (DGC, RedSync).
+    /// Whether the mean gradient carries the momentum already, but for full steps with Adam: momentum correction (DGC,
+    /// RedSync), or a local momentum.
     pub momentum_in_memory: bool,
 }
 
@@ -105,6 +107,11 @@ impl Spec {
         }
         let (coefficient, nesterov) = (self.parameters.number("momentum"), self.parameters.flag("nesterov"));
         Some(Momentum { coefficient, nesterov })
+    }
+
+    /// The first beta of Adam, which a sparse method takes over as a local momentum; `None` for other optimisers.
+    pub fn beta1(&self) -> Option<f64> {
+        self.parameters.has("beta1").then(|| self.parameters.number("beta1"))
     }
 
     /// Builds the optimiser.

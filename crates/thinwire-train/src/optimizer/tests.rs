@@ -9,7 +9,7 @@ fn twenty(optimizer: &mut dyn Optimizer, mut mean: impl FnMut(u64) -> Vec<f32>) 
     let mut weights = vec![all[..5].to_vec(), all[5..].to_vec()];
     for step in 0..20 {
         let mean = mean(step);
-        optimizer.step(0.05, &mut weights, &[mean[..5].to_vec(), mean[5..].to_vec()]);
+        optimizer.step(0.05, true, &mut weights, &[mean[..5].to_vec(), mean[5..].to_vec()]);
     }
     weights.concat()
 }
@@ -98,7 +98,7 @@ fn a_thousand_steps_stay_with_the_definition() {
             let noise =
                 |b: usize, i: usize| ((i * 7919 + b * 13 + step * 104_729) % 1009) as f32 / 504.0 - 1.0;
             let means = make(&noise);
-            optimizer.step(lr, &mut weights, &means);
+            optimizer.step(lr, true, &mut weights, &means);
             for (bucket, run) in plain.iter_mut().enumerate() {
                 for (i, one) in run.iter_mut().enumerate() {
                     let decay =
@@ -163,8 +163,8 @@ fn a_restored_state_goes_on_with_the_same_bits() {
         let mut others = weights.clone();
         for step in 20..30 {
             let means = [gradient(step)[..5].to_vec(), gradient(step)[5..].to_vec()];
-            one.step(0.01, &mut weights, &means);
-            two.step(0.01, &mut others, &means);
+            one.step(0.01, true, &mut weights, &means);
+            two.step(0.01, true, &mut others, &means);
         }
         assert_eq!(weights, others, "{spec}");
         assert_eq!(one.state(), two.state(), "{spec}");
@@ -196,7 +196,12 @@ fn what_is_wrong_is_refused() {
 #[test]
 #[should_panic(expected = "lengths of weights and means of bucket 1")]
 fn a_mean_of_another_length_is_a_mistake_of_the_caller() {
-    eight("sgd", false).unwrap().step(0.1, &mut [vec![0.0; 5], vec![0.0; 3]], &[vec![0.0; 5], vec![0.0; 2]]);
+    eight("sgd", false).unwrap().step(
+        0.1,
+        true,
+        &mut [vec![0.0; 5], vec![0.0; 3]],
+        &[vec![0.0; 5], vec![0.0; 2]],
+    );
 }
 
 #[test]

@@ -87,13 +87,9 @@ pub fn check(settings: &Settings, workers: usize) -> Result<()> {
     if let Some(dir) = &settings.resume {
         let checkpoint = checkpoint::read(dir)?;
         checkpoint.check_settings(&settings.identity(workers))?;
-        check_length(settings, checkpoint.position().step, steps_of(settings, &epochs))?;
+        check_length(settings, checkpoint.position().step, settings.steps(&epochs))?;
     }
     Ok(())
-}
-
-fn steps_of(settings: &Settings, epochs: &Epochs) -> u64 {
-    ((settings.epochs * epochs.steps_per_epoch() as f64).round() as u64).max(1)
 }
 
 /// A run can't be made shorter than it is.
@@ -118,7 +114,7 @@ fn run(
     let mut worker = Worker::new(settings, group)?;
     let mut speak = |event: Event| observe(&event);
     let per_epoch = worker.epochs.steps_per_epoch();
-    let steps = steps_of(settings, &worker.epochs);
+    let steps = settings.steps(&worker.epochs);
     let (mut tally, first) = resume::resume(&mut worker)?;
     check_length(settings, first, steps)?;
     let about = about(&worker, steps, first);
@@ -137,10 +133,8 @@ fn run(
     for step in first..steps {
         let looks = is_probed(step, steps, settings.probes).then_some(&mut probe);
         let (mut record, events) = worker.step(step, looks)?;
-        let warm = worker
-            .recipe
-            .warmup
-            .density(worker.recipe.density, Progress { epoch: record.epoch, ..Progress::default() });
+        let progress = Progress { step, epoch: record.epoch, density: None, total_steps: Some(steps) };
+        let warm = worker.recipe.warmup.density(worker.recipe.density, progress);
         tally.add(&mut record, warm <= worker.recipe.density);
         events.into_iter().try_for_each(&mut speak)?;
         speak(Event::Step(record))?;

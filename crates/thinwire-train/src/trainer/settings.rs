@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use thinwire::memory::Length;
 use thinwire::method::{self, split_spec};
 use thinwire::pipeline::{Exchange, Momentum, Recipe, Scope};
 
+use crate::data::shard::Epochs;
 use crate::optimizer::{self, LearningRate, Schedule, ThetaSchedule};
 use crate::{Error, Result};
 
@@ -91,6 +93,9 @@ impl Default for Settings {
     }
 }
 
+/// Before sparse steps under Adam, whose second moment is taken from it.
+const ADAM_WARMUP: &str = "quantized/15%";
+
 impl Settings {
     /// Says what can't be.
     pub fn check(&self) -> Result<()> {
@@ -131,11 +136,17 @@ impl Settings {
             return Err(wrong("theta-schedule", self.theta.to_string(), "only the method fft has a theta"));
         }
         let optimizer = optimizer::Spec::parse(&self.optimizer)?;
-        if recipe.momentum != Momentum::Off && split_spec(&self.optimizer).0 != "sgd" {
-            let expected = "momentum correction is for sgd; leave the method's momentum at 0";
+        if recipe.momentum != Momentum::Off && recipe.masking && split_spec(&self.optimizer).0 != "sgd" {
+            let expected =
+                "momentum correction is for sgd; leave the method's momentum at 0, or give masking=false";
             return Err(wrong("optimizer", optimizer.to_string(), expected));
         }
         Ok(())
+    }
+
+    /// Steps of the whole run.
+    pub(super) fn steps(&self, epochs: &Epochs) -> u64 {
+        ((self.epochs * epochs.steps_per_epoch() as f64).round() as u64).max(1)
     }
 
     /// The bytes up to which segments travel together, with this method.
@@ -147,16 +158,21 @@ impl Settings {
     }
 
     /// What must be the same for a run to go on from a checkpoint with the same bits. The number of epochs is free
-    /// unless the learning rate depends on it: a run may be made longer.
+    /// unless the learning rate or the warm-up of the method depends on it: a run may be made longer.
     pub fn identity(&self, workers: usize) -> BTreeMap<String, String> {
+        let over_the_run = |text: String| format!("{text} over {} epochs", self.epochs);
         let schedule = match &self.lr.schedule {
-            schedule @ Schedule::Cosine { .. } => format!("{schedule} over {} epochs", self.epochs),
+            schedule @ Schedule::Cosine { .. } => over_the_run(schedule.to_string()),
             schedule => schedule.to_string(),
+        };
+        let method = match self.warmup_length() {
+            Some(Length::Part(_)) => over_the_run(self.method.clone()),
+            _ => self.method.clone(),
         };
         let pairs = [
             ("model", self.model.clone()),
             ("data", self.data.clone()),
-            ("method", self.method.clone()),
+            ("method", method),
             ("optimizer", self.optimizer.clone()),
             ("lr", self.lr.base.to_string()),
             ("lr-warmup", self.lr.warmup.to_string()),
@@ -171,6 +187,12 @@ impl Settings {
             ("workers", workers.to_string()),
         ];
         pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    /// How long the method warms up; `None` also if there is no such method.
+    fn warmup_length(&self) -> Option<Length> {
+        let (method, _) = self.with_momentum_moved().ok()?;
+        method::parse(&method).ok()?.warmup.length()
     }
 
     /// What runs have in common whose results may be averaged: all of that but the seed, and what changes times only.
@@ -207,7 +229,8 @@ impl Settings {
 
     /// Where the method corrects momentum, as its paper asks, the optimiser's momentum moves into the method's
     /// memory: gives the method to use, and whether that was done. `dgc` and `redsync` do it by themselves, other
-    /// methods when they are given a `momentum`.
+    /// methods when they are given a `momentum`. Under Adam every sparse method gets a local momentum, without masking,
+    /// and a quantised warm-up unless it has another one.
     pub fn with_momentum_moved(&self) -> Result<(String, bool)> {
         let (name, parameters) = split_spec(&self.method);
         let recipe = method::parse(&self.method)?;
@@ -215,7 +238,18 @@ impl Settings {
             return Ok((recipe.spec, true));
         }
         let given = |what: &str| parameters.split(',').any(|pair| pair.trim_start().starts_with(what));
-        match optimizer::Spec::parse(&self.optimizer)?.momentum() {
+        let optimizer = optimizer::Spec::parse(&self.optimizer)?;
+        let sparse = recipe.selector.is_some() && recipe.density < 1.0 && recipe.limits.is_none();
+        if let Some(beta1) = optimizer.beta1().filter(|_| sparse && recipe.feedback && !given("momentum")) {
+            let mut all: Vec<String> =
+                parameters.split(',').filter(|it| !it.is_empty()).map(Into::into).collect();
+            all.extend([format!("momentum={beta1}"), "masking=false".into()]);
+            if !given("warmup") {
+                all.push(format!("warmup={ADAM_WARMUP}"));
+            }
+            return Ok((method::parse(&format!("{name}:{}", all.join(",")))?.spec, true));
+        }
+        match optimizer.momentum() {
             Some(momentum) if matches!(name, "dgc" | "redsync") && !given("momentum") => {
                 let comma = if parameters.is_empty() { "" } else { "," };
                 let moved = match given("nesterov") {

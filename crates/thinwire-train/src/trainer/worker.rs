@@ -36,7 +36,7 @@ pub(super) struct Worker<'a> {
     pub synchronizer: Synchronizer,
     /// The method, with the optimiser's momentum where that has moved.
     pub recipe: Recipe,
-    /// Whether the momentum has moved from the optimiser into the memory.
+    /// Whether the momentum has moved from the optimiser into the memory: with Adam for sparse steps only.
     pub momentum_moved: bool,
     needs_weights: bool,
     /// Where gains are measured beside the training, and what came of it.
@@ -64,7 +64,11 @@ impl<'a> Worker<'a> {
         broadcast(&mut group, &mut weights)?;
         buckets.write(&weights, &mut segments);
 
-        let options = Options { check_replicas_every: settings.check_every, ..Options::default() };
+        let options = Options {
+            check_replicas_every: settings.check_every,
+            total_steps: Some(settings.steps(&epochs)),
+            ..Options::default()
+        };
         let synchronizer = Synchronizer::with_options(group.clone(), &method, buckets.layout()?, options)?;
         let decays: Vec<_> = buckets.layers().iter().map(|layers| decay_ranges(layers)).collect();
         let layout = optimizer::Layout {
@@ -147,7 +151,7 @@ impl<'a> Worker<'a> {
         let mut events = look.events;
         let report = match outcome {
             Ok(report) => {
-                self.update(step, lr, &mut times)?;
+                self.update(step, lr, report.full, &mut times)?;
                 Some(report)
             }
             Err(error @ thinwire::Error::Skipped { .. }) => {
@@ -217,12 +221,12 @@ impl<'a> Worker<'a> {
     }
 
     /// New weights from the mean gradients.
-    fn update(&mut self, step: u64, lr: f64, times: &mut Times) -> Result<()> {
+    fn update(&mut self, step: u64, lr: f64, full: bool, times: &mut Times) -> Result<()> {
         let at = Instant::now();
         if self.settings.clip > 0.0 {
             clip_norm(&mut self.gradients, self.settings.clip);
         }
-        self.optimizer.step(lr, &mut self.weights, &self.gradients);
+        self.optimizer.step(lr, full, &mut self.weights, &self.gradients);
         times.optimizer = at.elapsed().as_secs_f64();
         let every = self.settings.rebroadcast;
         if every > 0 && (step + 1).is_multiple_of(every) {

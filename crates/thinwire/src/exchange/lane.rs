@@ -254,11 +254,19 @@ impl<K: Kernels> Lane<K> {
         }
     }
 
+    /// Whether every element travels at this point of the training.
+    pub fn sends_everything(&self, progress: Progress) -> bool {
+        let exchange = self.compressor.recipe().exchange;
+        matches!(exchange, Exchange::Dense | Exchange::Quantized(_))
+            || self.compressor.is_dense(self.assigned.progress(progress))
+    }
+
     /// How everything is sent in a few bits at this point of the training, if it is.
     fn quantizer(&self, progress: Progress) -> Result<Option<Quantizer>> {
         let recipe = self.compressor.recipe();
         match recipe.exchange {
-            Exchange::Quantized(quantizer) => Ok(Some(quantizer)),
+            // Who asks for all of it wants values as they are, and the residual emptied.
+            Exchange::Quantized(quantizer) => Ok(Some(quantizer).filter(|_| progress.density != Some(1.0))),
             _ => recipe.warmup.bits(progress).map(|bits| Ok(Quantizer::new(bits)?.stochastic(0))).transpose(),
         }
     }

@@ -5,11 +5,13 @@
 //! and stands in [`kernels`](crate::kernels); here is what surrounds it.
 
 mod clip;
+mod length;
 mod state;
 mod store;
 mod warmup;
 
 pub use clip::clip_factor;
+pub use length::Length;
 pub use state::State;
 pub use store::Memory;
 pub use warmup::{Progress, Warmup};

@@ -38,14 +38,15 @@ impl<V: Vector> Memory<V> {
         Walk { gradient, residual: &mut self.residual, momentum, weights, update: self.update, scale, score }
     }
 
-    /// Forgets what was sent: the residual becomes zero there, and so does the momentum (momentum masking), so
-    /// that a coordinate that has just moved is not pushed again by its stale past.
+    /// Forgets what was sent: the residual becomes zero there and, with momentum `masking`, so does the momentum: a
+    /// coordinate that has just moved is not pushed again by its stale past.
     pub fn forget<K: Kernels<Vector = V>>(
         &mut self,
         kernels: &mut K,
         positions: Run<'_, K::Positions>,
+        masking: bool,
     ) -> Result<()> {
-        if !self.momentum.is_empty() {
+        if masking && !self.momentum.is_empty() {
             kernels.clear(positions.clone(), &mut self.momentum)?;
         }
         kernels.clear(positions, &mut self.residual)

@@ -1,10 +1,12 @@
-//! How the density falls from "everything" to the target in the first epochs of a training.
+//! How the density falls from "everything" to the target at the beginning of a training.
 //!
 //! Early gradients change fast and are badly served by old residuals, so RedSync, DGC, Gaussian-k
 //! and AR-Topk start denser than they go on. They differ in the ramp.
 
 use std::fmt;
 use std::str::FromStr;
+
+use super::Length;
 
 /// How far the training has come, the same on all ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -15,13 +17,16 @@ pub struct Progress {
     pub epoch: f64,
     /// A target density in place of the method's own, where a schedule or controller sets it step by step.
     pub density: Option<f64>,
+    /// Steps of the whole run, where they are known.
+    pub total_steps: Option<u64>,
 }
 
 /// The warm-up of a method: which density it uses, given the target and the progress.
 ///
-/// Written as text it is one of `none`, `dense/1`, `quantized/1` (4 bits), `quantized/1/8`, `dgc`, `gaussian-k`, `ladder/0.25/0.0625`,
-/// `linear/5` (from 1 to 0.1) and `linear/5/0.5/0.05`; [`Display`](fmt::Display) gives the shortest
-/// of these that parses to an equal warm-up.
+/// Written as text it is one of `none`, `dense/1`, `quantized/1` (4 bits), `quantized/1/8`, `dgc`, `gaussian-k`,
+/// `ladder/0.25/0.0625`, `linear/5` (from 1 to 0.1) and `linear/5/0.5/0.05`; [`Display`](fmt::Display) gives the shortest
+/// of these that parses to an equal warm-up. Lengths are in epochs, in steps (`dense/500steps`) or a part of the run
+/// (`quantized/15%`), see [`Length`].
 ///
 /// No warm-up ever goes below the target: a step of the ramp that would is replaced by the target.
 /// The papers leave this open: their ramps end above the targets they use, but a user may ask for
@@ -41,15 +46,15 @@ pub enum Warmup {
     /// The target density from the first step on.
     #[default]
     None,
-    /// Everything is sent until that many epochs are done, then the target density (RedSync,
-    /// arXiv 1808.04357). Its authors skip DGC's ramp because an all-gather at 25 % costs more than
-    /// a dense all-reduce. Their code has one epoch, off by default; the paper "the first few".
-    DenseEpochs(f64),
-    /// Everything is sent in so many bits until that many epochs are done ([`quantized`](crate::method)), then the target
-    /// density. What rounding loses is in the residual that the method goes on with, so nothing is lost between the two.
+    /// Everything is sent, then the target density (RedSync, arXiv 1808.04357). Its authors skip DGC's ramp because an
+    /// all-gather at 25 % costs more than a dense all-reduce. Their code has one epoch, off by default; the paper "the
+    /// first few".
+    Dense(Length),
+    /// Everything is sent in so many bits ([`quantized`](crate::method)), then the target density. What rounding loses is
+    /// in the residual that the method goes on with, so nothing is lost between the two.
     Quantized {
         /// The length.
-        epochs: f64,
+        length: Length,
         /// Bits of a value: 2, 3, 4 or 8.
         bits: u8,
     },
@@ -63,7 +68,7 @@ pub enum Warmup {
         /// The density at the end of the line.
         to: f64,
         /// The length of the line.
-        epochs: f64,
+        length: Length,
     },
 }
 
@@ -75,8 +80,9 @@ const BITS: u8 = 4;
 
 impl Warmup {
     /// The forms of text that parse, for messages and help.
-    pub const FORMS: &'static str = "none, dense/EPOCHS, quantized/EPOCHS or quantized/EPOCHS/BITS, dgc, gaussian-k, \
-                                     ladder/DENSITY/DENSITY/..., linear/EPOCHS or linear/EPOCHS/FROM/TO";
+    pub const FORMS: &'static str = "none, dense/LENGTH, quantized/LENGTH or quantized/LENGTH/BITS, dgc, gaussian-k, \
+                                     ladder/DENSITY/DENSITY/..., linear/LENGTH or linear/LENGTH/FROM/TO; a length is \
+                                     in epochs (1.5), in steps (500steps) or a part of the run (15%)";
 
     /// The ramp of the DGC paper (arXiv 1712.01887): 0.25, 0.0625, 0.015625 and 0.004 in the first
     /// four epochs, then the target.
@@ -98,15 +104,16 @@ impl Warmup {
     /// has another; never above 1.
     pub fn density(&self, target: f64, progress: Progress) -> f64 {
         let target = progress.density.unwrap_or(target);
-        let epoch = progress.epoch.max(0.0);
         let ramp = match self {
             Warmup::None => target,
-            Warmup::DenseEpochs(epochs) | Warmup::Quantized { epochs, .. } if epoch < *epochs => 1.0,
-            Warmup::DenseEpochs(_) | Warmup::Quantized { .. } => target,
+            Warmup::Dense(length) | Warmup::Quantized { length, .. } if length.is_over(progress) => target,
+            Warmup::Dense(_) | Warmup::Quantized { .. } => 1.0,
             // The cast drops the fraction: that is the number of the epoch under way.
-            Warmup::Ladder(densities) => densities.get(epoch as usize).copied().unwrap_or(target),
-            Warmup::Linear { from, to, epochs } if epoch < *epochs => from + (to - from) * epoch / epochs,
-            Warmup::Linear { .. } => target,
+            Warmup::Ladder(densities) => {
+                densities.get(progress.epoch.max(0.0) as usize).copied().unwrap_or(target)
+            }
+            Warmup::Linear { length, .. } if length.is_over(progress) => target,
+            Warmup::Linear { from, to, length } => from + (to - from) * length.passed(progress),
         };
         ramp.max(target).min(1.0)
     }
@@ -114,11 +121,21 @@ impl Warmup {
     /// In how many bits everything is sent now; `None` if it is not, or not in a few bits.
     pub fn bits(&self, progress: Progress) -> Option<u8> {
         match self {
-            Warmup::Quantized { epochs, bits } => {
-                // Who sets the density asks for values as they are.
-                Some(*bits).filter(|_| progress.epoch.max(0.0) < *epochs && progress.density.is_none())
+            // Who sets the density asks for values as they are.
+            Warmup::Quantized { length, bits } => {
+                Some(*bits).filter(|_| !length.is_over(progress) && progress.density.is_none())
             }
             _ => None,
+        }
+    }
+
+    /// Its length, unless it has none or one that is always in epochs.
+    pub fn length(&self) -> Option<Length> {
+        match self {
+            Warmup::Dense(length) | Warmup::Quantized { length, .. } | Warmup::Linear { length, .. } => {
+                Some(*length)
+            }
+            Warmup::None | Warmup::Ladder(_) => None,
         }
     }
 }
@@ -135,21 +152,21 @@ impl FromStr for Warmup {
             ("none", []) => Ok(Warmup::None),
             ("dgc", []) => Ok(Warmup::dgc()),
             ("gaussian-k", []) => Ok(Warmup::gaussian_k()),
-            ("dense", [epochs]) => Ok(Warmup::DenseEpochs(parse_epochs(epochs)?)),
-            ("quantized", [epochs]) => Ok(Warmup::Quantized { epochs: parse_epochs(epochs)?, bits: BITS }),
-            ("quantized", [epochs, bits]) => {
-                Ok(Warmup::Quantized { epochs: parse_epochs(epochs)?, bits: parse_bits(bits)? })
+            ("dense", [length]) => length.parse().map(Warmup::Dense),
+            ("quantized", [length]) => Ok(Warmup::Quantized { length: length.parse()?, bits: BITS }),
+            ("quantized", [length, bits]) => {
+                Ok(Warmup::Quantized { length: length.parse()?, bits: parse_bits(bits)? })
             }
             ("ladder", [_, ..]) => {
                 values.iter().map(|value| parse_density(value)).collect::<Result<_, _>>().map(Warmup::Ladder)
             }
-            ("linear", [epochs]) => {
-                Ok(Warmup::Linear { from: LINEAR_FROM, to: LINEAR_TO, epochs: parse_epochs(epochs)? })
+            ("linear", [length]) => {
+                Ok(Warmup::Linear { from: LINEAR_FROM, to: LINEAR_TO, length: length.parse()? })
             }
-            ("linear", [epochs, from, to]) => Ok(Warmup::Linear {
+            ("linear", [length, from, to]) => Ok(Warmup::Linear {
                 from: parse_density(from)?,
                 to: parse_density(to)?,
-                epochs: parse_epochs(epochs)?,
+                length: length.parse()?,
             }),
             _ => Err(format!("one of: {}", Warmup::FORMS)),
         }
@@ -160,14 +177,6 @@ fn parse_density(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(density) if density > 0.0 && density <= 1.0 => Ok(density),
         _ => Err(format!("a density above 0 and up to 1 in place of {text:?}")),
-    }
-}
-
-fn parse_epochs(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        // Adding zero turns -0 into 0, which is how it is written.
-        Ok(epochs) if epochs >= 0.0 && epochs.is_finite() => Ok(epochs + 0.0),
-        _ => Err(format!("a number of epochs, 0 or more, in place of {text:?}")),
     }
 }
 
@@ -185,9 +194,9 @@ impl fmt::Display for Warmup {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Warmup::None => out.write_str("none"),
-            Warmup::DenseEpochs(epochs) => write!(out, "dense/{epochs}"),
-            Warmup::Quantized { epochs, bits: BITS } => write!(out, "quantized/{epochs}"),
-            Warmup::Quantized { epochs, bits } => write!(out, "quantized/{epochs}/{bits}"),
+            Warmup::Dense(length) => write!(out, "dense/{length}"),
+            Warmup::Quantized { length, bits: BITS } => write!(out, "quantized/{length}"),
+            Warmup::Quantized { length, bits } => write!(out, "quantized/{length}/{bits}"),
             // A ladder without steps is no warm-up, and has no text of its own.
             Warmup::Ladder(densities) if densities.is_empty() => out.write_str("none"),
             Warmup::Ladder(densities) if *densities == DGC => out.write_str("dgc"),
@@ -196,10 +205,10 @@ impl fmt::Display for Warmup {
                 out.write_str("ladder")?;
                 densities.iter().try_for_each(|density| write!(out, "/{density}"))
             }
-            Warmup::Linear { from, to, epochs } if (*from, *to) == (LINEAR_FROM, LINEAR_TO) => {
-                write!(out, "linear/{epochs}")
+            Warmup::Linear { from, to, length } if (*from, *to) == (LINEAR_FROM, LINEAR_TO) => {
+                write!(out, "linear/{length}")
             }
-            Warmup::Linear { from, to, epochs } => write!(out, "linear/{epochs}/{from}/{to}"),
+            Warmup::Linear { from, to, length } => write!(out, "linear/{length}/{from}/{to}"),
         }
     }
 }
@@ -225,18 +234,18 @@ mod tests {
 
     #[test]
     fn dense_epochs_end_at_the_very_step() {
-        let warmup = Warmup::DenseEpochs(1.5);
+        let warmup = Warmup::Dense(Length::Epochs(1.5));
         assert_eq!(densities(&warmup, 0.001, &[0.0, 1.0, 1.499, 1.5, 2.0]), [1.0, 1.0, 1.0, 0.001, 0.001]);
-        assert_eq!(densities(&Warmup::DenseEpochs(0.0), 0.001, &[0.0]), [0.001]);
+        assert_eq!(densities(&Warmup::Dense(Length::Epochs(0.0)), 0.001, &[0.0]), [0.001]);
     }
 
     #[test]
     fn quantized_epochs_send_everything_in_a_few_bits() {
         let warmup: Warmup = "quantized/1.5/8".parse().unwrap();
         assert_eq!(densities(&warmup, 0.001, &[0.0, 1.499, 1.5]), [1.0, 1.0, 0.001]);
-        let bits = |epoch, density| warmup.bits(Progress { epoch, density, step: 3 });
+        let bits = |epoch, density| warmup.bits(Progress { epoch, density, step: 3, total_steps: None });
         assert_eq!([bits(0.0, None), bits(1.5, None), bits(0.0, Some(1.0))], [Some(8), None, None]);
-        assert_eq!(Warmup::DenseEpochs(2.0).bits(Progress::default()), None);
+        assert_eq!(Warmup::Dense(Length::Epochs(2.0)).bits(Progress::default()), None);
     }
 
     #[test]
@@ -266,8 +275,11 @@ mod tests {
 
     #[test]
     fn hostile_progress_and_hand_made_values_give_a_usable_density() {
-        let warmups =
-            [Warmup::Ladder(vec![f64::NAN, -1.0, 7.0]), Warmup::dgc(), Warmup::DenseEpochs(f64::NAN)];
+        let warmups = [
+            Warmup::Ladder(vec![f64::NAN, -1.0, 7.0]),
+            Warmup::dgc(),
+            Warmup::Dense(Length::Epochs(f64::NAN)),
+        ];
         for warmup in warmups {
             for density in densities(&warmup, 0.01, &[f64::NAN, -3.0, 0.0, 1.0, 2.0, f64::INFINITY]) {
                 assert!((0.01..=1.0).contains(&density), "{warmup:?} {density}");
@@ -280,13 +292,16 @@ mod tests {
         for text in [
             "none",
             "dense/1",
+            "dense/500steps",
             "quantized/1",
+            "quantized/15%",
             "quantized/0.5/3",
             "dgc",
             "gaussian-k",
             "ladder/0.25/0.0625",
             "linear/5",
             "linear/2.5/0.5/0.05",
+            "linear/12.5%",
         ] {
             assert_eq!(text.parse::<Warmup>().unwrap().to_string(), text);
         }
@@ -306,7 +321,7 @@ mod tests {
         for text in
             ["", "None", "dense", "dense/1/2", "ladder", "linear", "linear/5/1", "dgc/1", "linear/5/1/0.1/2"]
         {
-            assert!(error(text).starts_with("one of: none, dense/EPOCHS"), "{text}");
+            assert!(error(text).starts_with("one of: none, dense/LENGTH"), "{text}");
         }
         for density in ["nan", "-0.1", "0", "1.01", "inf", "", "x", " 0.5"] {
             let expected = format!("a density above 0 and up to 1 in place of {density:?}");
@@ -314,7 +329,7 @@ mod tests {
             assert_eq!(error(&format!("linear/5/1/{density}")), expected);
         }
         for epochs in ["nan", "-1", "inf", "", "five"] {
-            let expected = format!("a number of epochs, 0 or more, in place of {epochs:?}");
+            let expected = format!("{} in place of {epochs:?}", Length::FORMS);
             assert_eq!(error(&format!("dense/{epochs}")), expected);
             assert_eq!(error(&format!("linear/{epochs}")), expected);
             assert_eq!(error(&format!("quantized/{epochs}")), expected);
@@ -331,14 +346,14 @@ mod tests {
         let density = || (0.0..1.0f64).prop_map(|gap| 1.0 - gap);
         prop_oneof![
             Just(Warmup::None),
-            (0.0..1e9f64).prop_map(Warmup::DenseEpochs),
-            (0.0..1e9f64, prop::sample::select(vec![2u8, 3, 4, 8]))
-                .prop_map(|(epochs, bits)| Warmup::Quantized { epochs, bits }),
+            (0.0..1e9f64).prop_map(|epochs| Warmup::Dense(Length::Epochs(epochs))),
+            (0..u64::MAX, prop::sample::select(vec![2u8, 3, 4, 8]))
+                .prop_map(|(steps, bits)| Warmup::Quantized { length: Length::Steps(steps), bits }),
             prop::collection::vec(density(), 1..6).prop_map(Warmup::Ladder),
             (density(), density(), 0.0..1e9f64).prop_map(|(from, to, epochs)| Warmup::Linear {
                 from,
                 to,
-                epochs
+                length: Length::Epochs(epochs)
             }),
         ]
     }

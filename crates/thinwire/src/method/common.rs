@@ -128,6 +128,13 @@ pub(super) const LAYERS_AND_MEMORY: &[Parameter] = &[
         help: "Nesterov's form of the momentum",
     },
     Parameter {
+        name: "masking",
+        kind: Kind::Flag,
+        default: "true",
+        help: "clear the momentum where something was sent; false: for an optimiser that takes the momentum over, \
+               such as thinwire.torch.AdamW",
+    },
+    Parameter {
         name: "clip",
         kind: Kind::Number { min: 0.0, max: 1e6 },
         default: "0",
@@ -204,6 +211,7 @@ pub(super) fn sparse(
             (coefficient, true) => Momentum::Nesterov(coefficient),
             (coefficient, false) => Momentum::HeavyBall(coefficient),
         },
+        masking: parameters.flag("masking"),
         clip: Some(parameters.number("clip")).filter(|&limit| limit > 0.0),
         transform: TransformKind::Identity,
         half_input: false,

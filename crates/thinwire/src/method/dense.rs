@@ -28,6 +28,7 @@ fn build(parameters: &Parameters) -> Result<Recipe> {
         // the gradient.
         feedback: false,
         momentum: Momentum::Off,
+        masking: true,
         clip: None,
         transform: TransformKind::Identity,
         half_input: false,

@@ -60,6 +60,7 @@ fn build(parameters: &Parameters) -> Result<Recipe> {
         scope: Scope::Bucket,
         feedback: true,
         momentum: Momentum::Off,
+        masking: true,
         clip: None,
         transform: TransformKind::Identity,
         half_input: false,

@@ -5,7 +5,7 @@ use crate::bucket::LayerRules;
 use crate::codec::{IndexChoice, Quantizer, RangeFloat, Rounding, ValueForm};
 use crate::exchange::Leaders;
 use crate::kernels::Update;
-use crate::memory::Warmup;
+use crate::memory::{Length, Progress, Warmup};
 use crate::select::Select;
 use crate::transform::TransformKind;
 use crate::{Error, Result};
@@ -27,6 +27,9 @@ pub struct Recipe {
     pub feedback: bool,
     /// Momentum correction.
     pub momentum: Momentum,
+    /// Whether the momentum is cleared where something was sent (DGC's momentum factor masking). Without, and with a
+    /// heavy ball, it is a local momentum: what arrives are sums of it, which an optimiser takes in place of its own.
+    pub masking: bool,
     /// Local clipping: the norm of the gradient is cut to this, divided by the root of the number of workers.
     pub clip: Option<f64>,
     /// What the vector is turned into before selection.
@@ -186,6 +189,20 @@ impl Recipe {
         }
     }
 
+    /// Refuses a warm-up that is a part of the run where nobody knows how long the run is.
+    pub(crate) fn check_length_known(&self, progress: Progress) -> Result<()> {
+        match self.warmup.length() {
+            Some(Length::Part(_)) if progress.total_steps.is_none() => Err(Error::BadParameter {
+                method: self.spec.clone(),
+                name: "warmup".into(),
+                value: self.warmup.to_string(),
+                expected: "the steps of the whole run to be known (Options::total_steps), or a length in steps or epochs"
+                    .into(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses parts that do not go together.
     pub fn check(&self) -> Result<()> {
         if !self.feedback && self.momentum != Momentum::Off {
@@ -196,13 +213,17 @@ impl Recipe {
                 expected: "0 without feedback: momentum correction works on what is kept".into(),
             });
         }
-        if matches!(self.warmup, Warmup::Quantized { .. }) && self.update() != Update::Add {
+        let quantized = matches!(self.warmup, Warmup::Quantized { .. });
+        // A local momentum begins after the warm-up, in which the optimiser has one of its own.
+        let local = self.feedback && !self.masking;
+        if quantized && self.update() != Update::Add && !local {
             return Err(Error::BadParameter {
                 method: self.spec.clone(),
                 name: "warmup".into(),
                 value: self.warmup.to_string(),
-                expected: "dense/EPOCHS where feedback is false or momentum is corrected: a quantised warm-up keeps \
-                           its rounding errors in a plain residual"
+                expected: "dense/LENGTH where feedback is false or momentum is corrected: a quantised warm-up keeps \
+                           its rounding errors in a plain residual (with masking=false it is allowed, for an optimiser \
+                           that takes over the momentum)"
                     .into(),
             });
         }

@@ -20,6 +20,8 @@ pub struct Options {
     /// Leave zeros in the gradients of a background step that ends with an error. For callers who let a device use
     /// the gradients before anybody knows of it ([`on_step_end`](super::Synchronizer::on_step_end)). Default: false.
     pub zeros_after_error: bool,
+    /// Steps of the whole run, for warm-ups that are a part of it (`warmup=quantized/15%`). Default: not known.
+    pub total_steps: Option<u64>,
 }
 
 impl Default for Options {
@@ -31,6 +33,7 @@ impl Default for Options {
             mean: Mean::OfRanks,
             check_first: false,
             zeros_after_error: false,
+            total_steps: None,
         }
     }
 }
@@ -39,9 +42,11 @@ impl Options {
     /// What must be the same on all ranks.
     pub(super) fn shared(&self) -> String {
         let algorithm = self.algorithm.map_or("any", |algorithm| algorithm.name());
-        let Options { check_replicas_every, mean, check_first, .. } = self;
+        let Options { check_replicas_every, mean, check_first, total_steps, .. } = self;
+        let total_steps = total_steps.map_or("an unknown number of".into(), |steps| steps.to_string());
         format!(
-            "{algorithm}, checksum every {check_replicas_every}, mean {mean:?}, check first {check_first}"
+            "{algorithm}, checksum every {check_replicas_every}, mean {mean:?}, check first {check_first}, {total_steps} \
+             steps"
         )
     }
 }

@@ -12,6 +12,9 @@ pub struct StepReport {
     pub step: u64,
     /// How many ranks took part.
     pub ranks: usize,
+    /// Whether every element was sent, as in a warm-up: then no value of the mean is late, but for what a step before
+    /// this one has kept.
+    pub full: bool,
     /// What was selected and encoded, summed over the buckets.
     pub compression: Report,
     /// The rank that named the coordinates of the first bucket for which one did; the first, if several did.

@@ -77,7 +77,7 @@ impl<K: Kernels> Compressor<K> {
         }
         // Those of all units stand in a row.
         if spectrum.is_none() && message.positions.len() > 0 {
-            memory.forget(kernels, message.positions.all())?;
+            memory.forget(kernels, message.positions.all(), recipe.masking)?;
         }
         let Message { positions, values, drafts, ranges, .. } = message;
         ranges.clear();

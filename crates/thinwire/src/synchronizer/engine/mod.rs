@@ -58,6 +58,8 @@ impl<K: Kernels> Engine<K> {
         options: Options,
     ) -> Result<Engine<K>> {
         let recipe = method::parse(spec)?;
+        let progress = Progress { total_steps: options.total_steps, ..Progress::default() };
+        recipe.check_length_known(progress)?;
         let first = first_method(&recipe);
         let buckets = layout.buckets().iter();
         let lanes = buckets.map(|bucket| Lane::new(&mut kernels, method::parse(&first)?, bucket.clone()));
@@ -65,7 +67,7 @@ impl<K: Kernels> Engine<K> {
         let plan = agree_on(group.as_mut(), &told(&recipe.spec, layout, &options))?;
         let mut adaptation = Adaptation::new(&mut kernels, group.as_mut(), &recipe, bucket_lengths(layout))?;
         if let Some(adaptation) = &mut adaptation {
-            adaptation.start(group.as_mut(), Progress::default(), bucket_lengths(layout))?;
+            adaptation.start(group.as_mut(), progress, bucket_lengths(layout))?;
         }
         Ok(Engine {
             group,
@@ -77,7 +79,7 @@ impl<K: Kernels> Engine<K> {
             spec: recipe.spec,
             unassigned: adaptation.is_some(),
             adaptation,
-            progress: Progress::default(),
+            progress,
             samples: 1.0,
         })
     }
@@ -364,6 +366,7 @@ impl<K: Kernels> Engine<K> {
         StepReport {
             step: self.progress.step,
             ranks: self.group.size(),
+            full: self.lanes.iter().all(|lane| lane.sends_everything(begun.situation.progress)),
             compression,
             leader: self.lanes.iter().find_map(Lane::leader),
             traffic: self.group.traffic() - begun.traffic,

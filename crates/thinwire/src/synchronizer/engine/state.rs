@@ -90,7 +90,8 @@ impl<K: Kernels> Engine<K> {
             Ok(()) => {
                 self.lanes.iter_mut().for_each(Lane::may_keep);
                 self.unassigned = self.adaptation.is_some();
-                self.progress = Progress { step: state.step, epoch: state.epoch, ..Progress::default() };
+                let total_steps = self.options.total_steps;
+                self.progress = Progress { step: state.step, epoch: state.epoch, density: None, total_steps };
                 self.adaptation.iter_mut().for_each(|adaptation| adaptation.restored(state.step));
             }
             // What was there a moment ago fits.
