@@ -1,11 +1,11 @@
-"""thinwire for PyTorch: data-parallel training that sends about 1 % of the gradient.
+"""thinwire for PyTorch: data-parallel training that sends an eighth of the gradient's bytes, or far less.
 
 One line after DDP::
 
     import thinwire.torch as tw
 
     ddp = DistributedDataParallel(model)
-    sync = tw.compress(ddp, method="redsync", density=0.01)
+    sync = tw.compress(ddp)
     ...
     print(sync.report())
 
@@ -17,8 +17,9 @@ try:
 except ImportError as missing:
     raise ImportError("thinwire.torch needs PyTorch 2.4 or later: pip install torch") from missing
 
+from thinwire.torch._adamw import AdamW
 from thinwire.torch._ddp import HookState, compress, hook
 from thinwire.torch._loop import Synchronizer
 from thinwire.torch._report import Report
 
-__all__ = ["HookState", "Report", "Synchronizer", "compress", "hook"]
+__all__ = ["AdamW", "HookState", "Report", "Synchronizer", "compress", "hook"]

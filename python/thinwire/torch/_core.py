@@ -18,6 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from thinwire import _native
 from thinwire.errors import BadArgument, BadState, Error, GroupLost, StepSkipped
 from thinwire.torch import _optimizer, _state
+from thinwire.torch._adamw import AdamW
 from thinwire.torch._agree import agree, all_well
 from thinwire.torch._bucket import Bucket, layer_of, obstacle
 from thinwire.torch._device import one_device
@@ -81,12 +82,22 @@ def _end_all() -> None:
 class Core:
     """Keeps gradients in step. Parameters are those of :func:`thinwire.torch.compress`."""
 
-    def __init__(self, names: "dict[torch.Tensor, str]", method: str, options: Options) -> None:
+    def __init__(
+        self, names: "dict[torch.Tensor, str]", method: str, options: Options, falls_back: bool = False
+    ) -> None:
         self.method = method
         self._options = options
         #: Made by pickle or copy, and not used since.
         self._is_copy = False
-        _, self.needs_weights, momentum, self._warms_up, sparse = _native.describe(method)
+        about = _native.describe(method)
+        momentum, sparse = about["momentum"], about["sparse"]
+        self.needs_weights: bool = about["needs_weights"]
+        self._warms_up_by_epochs: bool = about["warmup"] == "epochs"
+        if about["warmup"] == "run" and options.total_steps is None:
+            raise BadArgument(
+                f"{method} warms up for a part of the run, whose length is not known; give total_steps, the steps of the"
+                " whole run, or a warm-up in steps (warmup='quantized/500steps')"
+            )
         #: The trained parameters and their names.
         self._names = names
         self._scaler = options.active_scaler
@@ -111,6 +122,8 @@ class Core:
                 process_group=options.process_group,
                 timeout=options.deadline,
                 run_ahead=self._run_ahead,
+                total_steps=options.total_steps,
+                falls_back=falls_back,
             )
         )
         #: Whether the last two steps had the same buckets.
@@ -128,8 +141,12 @@ class Core:
         self._open = False
         #: That a step was skipped, to be said at the end of the next one.
         self._late: Optional[StepSkipped] = None
+        #: Whether every element was sent in the last step.
+        self.full = True
         self._report = Report(method=self.method)
-        if self._has_momentum or sparse:
+        if isinstance(options.optimizer, AdamW):
+            options.optimizer.attach(self)
+        elif self._has_momentum or sparse:
             _optimizer.watch(weakref.ref(self), self.method, momentum, sparse, options.optimizer)
         if self._run_ahead:
             _leave_open(self)
@@ -206,7 +223,7 @@ class Core:
     def _begin(self) -> None:
         if self._steps_per_epoch is not None:
             self._epoch = self._step / self._steps_per_epoch
-        elif self._epoch is None and self._warms_up and self._step == 0:
+        elif self._epoch is None and self._warms_up_by_epochs and self._step == 0:
             warnings.warn(
                 f"{self.method} warms up by epochs, but nobody says when one is over: give steps_per_epoch, or call"
                 " set_epoch() before every epoch; until then the density stays that of the start",
@@ -310,12 +327,26 @@ class Core:
     def _count(self, step: "dict[str, Any]") -> None:
         self._step += 1
         self._report.ranks = self._engine.connect().size
+        self.full = step["full"]
         if step is NO_STEP:
             self._report.add(step, 0, 0, self._uncompressed)
             return
         if not _open_ones():
             self._native.give_back()
         self._report.add(step, self._native.memory_bytes(), self._native.workspace_bytes(), self._uncompressed)
+
+    def _count_dense(self, size: int) -> None:
+        """Counts a step that DDP's own ring all-reduce has carried, of a gradient of so many bytes."""
+        self._step += 1
+        self.full = True
+        self._report.ranks = ranks = self._engine.connect().size
+        elements = sum(layer.elements for layers in self._engine.layout for layer in layers)
+        moved = 2 * size * (ranks - 1) // ranks
+        step = {**NO_STEP, "elements": elements, "dense": elements, "sent": moved, "received": moved}
+        self._report.add(step, self._native.memory_bytes(), self._native.workspace_bytes())
+
+    def _decided(self, decision: "dict[str, Any]") -> None:
+        self._report.decide(decision)
 
     def _end_step(self) -> None:
         """Forgets the buckets of a step, also of one that failed."""
@@ -483,7 +514,11 @@ class Core:
             self._undelivered.forget()
         self._late = None
         self._step = mine["step"]
+        self._restored()
         return found
+
+    def _restored(self) -> None:
+        """A state was loaded."""
 
     def _expect_sparse(self, names: "Sequence[str]") -> None:
         """The run that saved a state had sparse gradients of these parameters."""
@@ -513,9 +548,11 @@ class Core:
     def __setstate__(self, state: "dict[str, Any]") -> None:
         raise NotImplementedError
 
-    def _become(self, state: "dict[str, Any]", names: "dict[torch.Tensor, str]") -> None:
+    def _become(
+        self, state: "dict[str, Any]", names: "dict[torch.Tensor, str]", falls_back: bool = False
+    ) -> None:
         """Takes over what `__getstate__` gave."""
-        Core.__init__(self, names, state["method"], state["options"])
+        Core.__init__(self, names, state["method"], state["options"], falls_back)
         self._epoch, self._density, self._samples = state["epoch"], state["density"], state["samples"]
         self._is_copy, self._was_scaled = True, state["scaled"]
         self._engine.closed = state["closed"]

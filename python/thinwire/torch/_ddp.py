@@ -1,12 +1,14 @@
 """The hook of DistributedDataParallel."""
 
 import gc
+import time
 import weakref
 from typing import Any, Optional, Union
 
 import torch
 import torch.distributed as dist
 from torch.amp.grad_scaler import GradScaler
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire._method import Value
@@ -16,6 +18,7 @@ from thinwire.torch._core import Core
 from thinwire.torch._device import one_device
 from thinwire.torch._names import by_parameter
 from thinwire.torch._options import Mean, Options, RunAhead, Timeout, method_with_defaults
+from thinwire.torch._trial import DENSE, Trial
 from thinwire.torch._uncompressed import Uncompressed
 from thinwire.torch._undelivered import Undelivered
 
@@ -33,6 +36,9 @@ class HookState(Core):
 
     #: Where names come from, if a model was given.
     _model: "Optional[weakref.ref[torch.nn.Module]]" = None
+    #: Whether the method is the default one, which dense steps may replace, and the trial of that.
+    _falls_back = False
+    _trial: Optional[Trial] = None
 
     def __init__(
         self,
@@ -46,6 +52,7 @@ class HookState(Core):
         optimizer: Optional[torch.optim.Optimizer] = None,
         mean: Mean = "ranks",
         steps_per_epoch: Optional[float] = None,
+        total_steps: Optional[int] = None,
         threads: Optional[int] = None,
         check_replicas_every: int = 100,
         run_ahead: RunAhead = False,
@@ -61,11 +68,13 @@ class HookState(Core):
             optimizer=optimizer,
             mean=mean,
             steps_per_epoch=steps_per_epoch,
+            total_steps=total_steps,
             threads=threads,
             check_replicas_every=check_replicas_every,
             run_ahead=run_ahead,
         )
-        super().__init__(_names(model), method_with_defaults(method, density, parameters), options)
+        self._falls_back = method is None and not parameters
+        super().__init__(_names(model), method_with_defaults(method, density, parameters, options), options, self._falls_back)
         self._model = None if model is None else weakref.ref(model)
         self._observe(model)
 
@@ -79,6 +88,7 @@ class HookState(Core):
             self._engine.undelivered = self._undelivered
         #: Whether DDP skips buckets without a parameter that is used in this step.
         self._skips = bool(ddp is not None and getattr(ddp, "skip_all_reduce_unused_params", False))
+        self._begin_trial()
         self._searched = ddp is not None
         self._futures: "list[tuple[torch.futures.Future[torch.Tensor], torch.Tensor]]" = []
         #: The index of DDP's next bucket, and whether the last one has come.
@@ -88,6 +98,15 @@ class HookState(Core):
         #: Buckets behind one that DDP has skipped, by index, until the end of the pass.
         self._held: "dict[int, Any]" = {}
         self._weights: "dict[int, torch.Tensor]" = {}
+        #: Whether DDP's own all-reduce carries the gradients of this pass, and the bytes it has carried.
+        self._dense_pass, self._dense_bytes = False, 0
+        #: When this pass began, and the steps skipped by then.
+        self._began, self._skipped = 0.0, 0
+
+    def _begin_trial(self) -> None:
+        """Begins a trial of dense steps, where DDP's own all-reduce can take the place of the exchange."""
+        simple = not (self._skips or self._sparse or self._undelivered is not None or self._run_ahead)
+        self._trial = Trial() if self._falls_back and simple and not self._by_samples else None
 
     def _find_model(self) -> None:
         """Finds the model that this was registered with by hand: a hook gets gradients and parameters only. Looks at
@@ -117,8 +136,12 @@ class HookState(Core):
         self._model = weakref.ref(model)
         self._names.update(_names(model))
 
+    def __getstate__(self) -> "dict[str, Any]":
+        return {**super().__getstate__(), "falls_back": self._falls_back}
+
     def __setstate__(self, state: "dict[str, Any]") -> None:
-        self._become(state, {})
+        self._falls_back = state.get("falls_back", False)
+        self._become(state, {}, self._falls_back)
         self._observe(None)
 
     def on_bucket(self, bucket: dist.GradBucket) -> "torch.futures.Future[torch.Tensor]":  # type: ignore[name-defined]
@@ -139,6 +162,8 @@ class HookState(Core):
         if bucket.index() <= self._highest or self._highest < 0:
             self._begin_pass()
         self._highest = bucket.index()
+        if self._dense_pass:
+            return self._reduce_dense(bucket)
         gradient = bucket.buffer()
         # With its device a future records the current stream: whoever takes the mean, on any stream, finds it written.
         devices: "list[Any]" = [gradient.device] if gradient.is_cuda else []
@@ -161,6 +186,7 @@ class HookState(Core):
         self._forget()
         # A rank that has run out of inputs (Join) runs the hooks outside of a backward pass.
         self._has_inputs = torch._C._current_graph_task_id() != -1
+        self._begin_way()
         if not self._has_inputs:
             if self._undelivered is not None:
                 self._undelivered.settle()
@@ -168,6 +194,50 @@ class HookState(Core):
         if self._skips:
             # DDP may skip the last bucket.
             _at_end_of_backward(self._end_pass_with_skipped)
+
+    def _begin_way(self) -> None:
+        """How the gradients of this pass travel: by the engine, or by DDP's own all-reduce."""
+        trial = self._trial
+        self._dense_pass = trial is not None and trial.way == DENSE and not trial.flushes
+        self._began = time.perf_counter() if self._settled else 0.0
+        self._skipped = self._report.skipped
+
+    def _reduce_dense(self, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
+        """DDP's own all-reduce of a bucket."""
+        ddp = None if self._ddp is None else self._ddp()
+        group = self._options.process_group or (None if ddp is None else ddp.process_group)
+        gradient = bucket.buffer()
+        self._dense_bytes += gradient.numel() * gradient.element_size()
+        future = allreduce_hook(group, bucket)  # type: ignore[arg-type]
+        self._futures.append((future, gradient))
+        if bucket.is_last():
+            if self._trial is not None and not self._trial.over:
+                for each, _ in self._futures:
+                    each.wait()
+            self._count_dense(self._dense_bytes)
+            self._end_way(gradient)
+            self._forget()
+        return future
+
+    def _end_way(self, gradient: torch.Tensor) -> None:
+        """The end of a pass: takes its time, and decides after the last one of the trial."""
+        trial = self._trial
+        if trial is None:
+            return
+        if trial.flushes and not self._dense_pass:
+            # The residual was sent with this step.
+            trial.flushes = False
+            self.set_density(None)
+            return
+        if trial.over or not self._began or self._report.skipped > self._skipped:
+            return
+        if gradient.is_cuda:
+            torch.cuda.synchronize(gradient.device)
+        trial.record(time.perf_counter() - self._began)
+        if trial.complete:
+            self._decided(trial.decide(self._engine.connect(), self._step))
+            if trial.flushes:
+                self.set_density(1.0)
 
     def _end_pass_with_skipped(self) -> None:
         try:
@@ -209,6 +279,8 @@ class HookState(Core):
             _raise_after_backward(skipped)
         for future, gradient in self._futures:
             future.set_result(gradient)
+        if self._futures:
+            self._end_way(self._futures[0][1])
         if self._undelivered is not None and self._has_inputs:
             # After DDP's own end of the pass, which it queues after this call.
             settle = self._undelivered.settle
@@ -219,6 +291,12 @@ class HookState(Core):
         self._end_step()
         self._futures, self._next = [], 0
         self._highest, self._held = -1, {}
+        self._dense_bytes = 0
+
+    def _restored(self) -> None:
+        # What was kept by then has to be sent, whatever was decided before.
+        self.set_density(None)
+        self._begin_trial()
 
     def _bucket(self, bucket: Any) -> "Union[Bucket, Uncompressed]":
         gradient, parameters = bucket.buffer(), bucket.parameters()
@@ -314,6 +392,7 @@ def compress(
     optimizer: Optional[torch.optim.Optimizer] = None,
     mean: Mean = "ranks",
     steps_per_epoch: Optional[float] = None,
+    total_steps: Optional[int] = None,
     threads: Optional[int] = None,
     check_replicas_every: int = 100,
     run_ahead: RunAhead = False,
@@ -330,21 +409,25 @@ def compress(
 
     Args:
         ddp: The model, wrapped.
-        method: A method, with parameters or without: ``"redsync"``, ``"ar-topk:leader=var"``. See
-            :func:`thinwire.methods`. If not given: ``redsync``.
-        density: The part of the gradient to send. If not given: 1 %, whatever the method (``fft`` and ``auto`` have
-            settings of their own instead).
+        method: A method, with parameters or without: ``"topk"``, ``"ar-topk:leader=var"``. See
+            :func:`thinwire.methods`. If not given: everything is sent, in 4 bits with error feedback (``quantized``),
+            which is safe with any optimiser. The first steps then also try DDP's own all-reduce; where that is faster
+            it carries the gradients from then on, and the report says so. ``method="quantized"`` does not try.
+        density: The part of the gradient to send, with a method that sends a part. If not given: 1 % (``fft`` and
+            ``auto`` have settings of their own instead).
         process_group: The ranks; those of ``ddp`` if not given. The hook makes process groups of its own from them.
         timeout: How long a rank waits for another, in seconds or as a timedelta: in a step, when states are loaded or
             gathered, and when the ranks meet. If not given: two minutes, or the process group's timeout if that is
             shorter; and the process group's timeout when the ranks meet.
         scaler: The ``GradScaler`` of an AMP training. Gradients are then kept without its scale, and a step with
             infinities is skipped on every rank, for all optimisers, and leaves what was not sent as it was.
-        optimizer: Only looked at: a warning tells if its momentum doubles that of the method, or if it has a second
-            moment (Adam and its kin) and the method is sparse. Not needed: the first step of an optimiser is noticed
-            too.
+        optimizer: A :class:`thinwire.torch.AdamW`, which a sparse method needs to keep the loss of AdamW: the method
+            then has its momentum, and a warm-up of 15 % of ``total_steps`` unless it has another one. Any other is
+            only looked at: a warning tells if its momentum doubles that of the method, or if it has a second moment
+            (Adam and its kin) and the method is sparse; the first step of an optimiser is noticed too.
         mean: ``"ranks"``: every rank counts the same. ``"samples"``: by what :meth:`HookState.set_samples` says.
-        steps_per_epoch: For methods that warm up; otherwise call :meth:`HookState.set_epoch`.
+        steps_per_epoch: For warm-ups that are counted in epochs; otherwise call :meth:`HookState.set_epoch`.
+        total_steps: The steps of the whole run, for warm-ups that are a part of it (``warmup="quantized/15%"``).
         threads: For the arithmetic of this rank; ``torch.get_num_threads()`` if not given.
         check_replicas_every: Compare checksums of the mean gradients every so many steps; 0: never.
         run_ahead: With gradients on a GPU, ``backward()`` returns before the means are there: the GPU waits for them
@@ -374,6 +457,7 @@ def compress(
         optimizer=optimizer,
         mean=mean,
         steps_per_epoch=steps_per_epoch,
+        total_steps=total_steps,
         threads=threads,
         check_replicas_every=check_replicas_every,
         run_ahead=run_ahead,

@@ -37,6 +37,10 @@ class Settings:
     timeout: Optional[timedelta]
     #: On a GPU, the stream waits for the end of a step and not the host.
     run_ahead: Union[bool, str] = False
+    #: Of the whole run, where they are known.
+    total_steps: Optional[int] = None
+    #: Dense steps may take the place of compressed ones.
+    falls_back: bool = False
 
     def told(self) -> "dict[str, str]":
         """What must be the same on all ranks."""
@@ -47,6 +51,8 @@ class Settings:
             "check_replicas_every": str(self.check_replicas_every),
             # Ranks hear of a skipped step with the same pass, or their optimisers do different things.
             "run_ahead": str(self.run_ahead),
+            "total_steps": str(self.total_steps),
+            "a fallback to dense": "tried" if self.falls_back else "not tried",
         }
 
 
@@ -133,6 +139,7 @@ class Engine:
                 check_first=settings.check_first,
                 device=device.index if device.type == "cuda" else None,
                 run_ahead=bool(settings.run_ahead),
+                total_steps=settings.total_steps,
             )
         except GroupLost:
             if group.interrupted:

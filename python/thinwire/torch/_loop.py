@@ -46,6 +46,7 @@ class Synchronizer(Core):
         optimizer: Optional[torch.optim.Optimizer] = None,
         mean: Mean = "ranks",
         steps_per_epoch: Optional[float] = None,
+        total_steps: Optional[int] = None,
         threads: Optional[int] = None,
         check_replicas_every: int = 100,
         run_ahead: RunAhead = False,
@@ -58,6 +59,7 @@ class Synchronizer(Core):
             optimizer=optimizer,
             mean=mean,
             steps_per_epoch=steps_per_epoch,
+            total_steps=total_steps,
             threads=threads,
             check_replicas_every=check_replicas_every,
             run_ahead=run_ahead,
@@ -77,7 +79,7 @@ class Synchronizer(Core):
         if not names:
             raise BadArgument("there are no parameters that require a gradient")
         one_device((name, parameter) for parameter, name in names.items())
-        super().__init__(names, method_with_defaults(method, density, parameters), options)
+        super().__init__(names, method_with_defaults(method, density, parameters, options), options)
         self._arrange(bucket_bytes)
         self._engine.connect()
 

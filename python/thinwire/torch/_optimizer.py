@@ -9,6 +9,9 @@ from typing import Any, Optional
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from thinwire.errors import BadArgument
+from thinwire.torch._adamw import AdamW
+
 #: In the names of optimisers that divide by a root of squares they have seen.
 SECOND_MOMENT = ("adam", "lamb", "rmsprop", "adagrad", "adadelta", "adafactor")
 
@@ -42,12 +45,17 @@ def explain(method: str, momentum: float, sparse: bool, optimizer: Any, paramete
             f" (torch.optim.SGD with momentum=0), or the method none (momentum=0 after the colon).",
             stacklevel=3,
         )
+    if sparse and isinstance(optimizer, AdamW):
+        raise BadArgument(
+            f"thinwire.torch.AdamW steps on parameters of {method}, which does not know of it; expected"
+            " compress(..., optimizer=...) with this optimizer"
+        )
     if sparse and has_second_moment(optimizer):
         warnings.warn(
             f"{method} sends a part of the gradient in each step. A coordinate that comes late comes large, and the"
             f" second moment of {name} grows with its square, so training slows down: a GPT that reaches a loss of 0.99"
-            f" with DDP and AdamW ended at 2.27 with topk at 1 %. Use the method 'quantized' with {name}, or"
-            f" torch.optim.SGD with {method}.",
+            f" with DDP and AdamW ended at 2.27 with topk at 1 %. Leave the method out, or use 'quantized', with"
+            f" {name}; or use thinwire.torch.AdamW, or torch.optim.SGD, with {method}.",
             stacklevel=3,
         )
 

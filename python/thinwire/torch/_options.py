@@ -12,10 +12,17 @@ import torch
 import torch.distributed as dist
 from torch.amp.grad_scaler import GradScaler
 
+from thinwire import _native
 from thinwire._method import Value, method_text, methods
 from thinwire.errors import BadArgument
+from thinwire.torch._adamw import AdamW
 
-DEFAULT_METHOD, DEFAULT_DENSITY = "redsync", 0.01
+#: Safe with any optimiser.
+DEFAULT_METHOD = "quantized"
+#: Of methods that send a part of the gradient.
+DEFAULT_DENSITY = 0.01
+#: Of sparse methods under thinwire.torch.AdamW.
+WARMUP = "quantized/15%"
 
 #: How far the host may run ahead of the GPU: not at all, to the end of the optimiser's step, or into the next step.
 RunAhead = Union[bool, Literal["forward"]]
@@ -39,6 +46,7 @@ class Options:
     optimizer: Optional[torch.optim.Optimizer] = None
     mean: Mean = "ranks"
     steps_per_epoch: Optional[float] = None
+    total_steps: Optional[int] = None
     threads: Optional[int] = None
     check_replicas_every: int = 100
     run_ahead: RunAhead = False
@@ -58,6 +66,11 @@ class Options:
             raise BadArgument(f"scaler is {self.scaler!r}; expected a torch.amp.GradScaler")
         if self.optimizer is not None and not hasattr(self.optimizer, "param_groups"):
             raise BadArgument(f"optimizer is {self.optimizer!r}; expected a torch.optim.Optimizer")
+        if self.run_ahead and isinstance(self.optimizer, AdamW):
+            raise BadArgument(
+                f"run_ahead is {self.run_ahead!r}, and the optimizer is thinwire.torch.AdamW; expected one of them: it"
+                " needs to know in its step what this one has sent"
+            )
         if self.run_ahead and self.active_scaler is not None:
             raise BadArgument(
                 f"run_ahead is {self.run_ahead!r}, and a scaler is given; expected one of them: a scaler needs to know"
@@ -65,11 +78,13 @@ class Options:
             )
 
     def _check_numbers(self) -> None:
-        for name, value in (("steps_per_epoch", self.steps_per_epoch), ("threads", self.threads)):
+        counts = {"threads": self.threads, "total_steps": self.total_steps}
+        for name, value in {"steps_per_epoch": self.steps_per_epoch, **counts}.items():
             if value is not None and not (_is_number(value) and 0 < value < math.inf):
                 raise BadArgument(f"{name} is {value!r}; expected a number above 0")
-        if self.threads is not None and self.threads != int(self.threads):
-            raise BadArgument(f"threads is {self.threads!r}; expected a whole number above 0")
+        for name, value in counts.items():
+            if value is not None and value != int(value):
+                raise BadArgument(f"{name} is {value!r}; expected a whole number above 0")
         every = self.check_replicas_every
         if not (_is_number(every) and 0 <= every < math.inf and every == int(every)):
             raise BadArgument(f"check_replicas_every is {every!r}; expected 0 (never) or a whole number above it")
@@ -98,9 +113,16 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def method_with_defaults(method: Optional[str], density: Optional[float], parameters: "dict[str, Value]") -> str:
+def method_with_defaults(
+    method: Optional[str], density: Optional[float], parameters: "dict[str, Value]", options: Options
+) -> str:
     """The method as one text. If no density is given it is 1 %, whatever the method: the 0.1 % that some methods
     have as their own default needs a warm-up, without which a short training loses accuracy."""
+    if method is None and density is not None:
+        raise BadArgument(
+            f"density is {density!r}, and the default method sends everything, in 4 bits; give a method that sends a part"
+            " of the gradient, such as method='topk', or leave density out"
+        )
     method = DEFAULT_METHOD if method is None else method
     if density is None and isinstance(method, str) and "density" not in parameters:
         name, _, given = method.partition(":")
@@ -108,4 +130,16 @@ def method_with_defaults(method: Optional[str], density: Optional[float], parame
         given_names = [entry.partition("=")[0].strip() for entry in given.split(",")]
         if known is not None and "density" in known.parameters and "density" not in given_names:
             density = DEFAULT_DENSITY
-    return method_text(method, density, **parameters)
+    text = method_text(method, density, **parameters)
+    return with_local_momentum(text, options.optimizer) if isinstance(options.optimizer, AdamW) else text
+
+
+def with_local_momentum(method: str, optimizer: AdamW) -> str:
+    """A sparse method with the momentum of this optimiser, and with a quantised warm-up unless it has one."""
+    name, _, given = method.partition(":")
+    known = methods()[name].parameters
+    if "masking" not in known or not _native.describe(method)["sparse"]:
+        return method
+    ours = {"momentum": optimizer.momentum, "masking": False, "warmup": WARMUP}
+    names = [entry.partition("=")[0] for entry in given.split(",")]
+    return method_text(method, **{key: value for key, value in ours.items() if key not in names})

@@ -17,6 +17,7 @@ NO_STEP: "dict[str, Any]" = {
     **dict.fromkeys(("elements", "dense", "asked", "kept", "sent", "received"), 0),
     **dict.fromkeys(("energy", "energy_sent", *(f"{stage}_seconds" for stage in _TIMES)), 0.0),
     "decisions": [],
+    "full": True,
 }
 
 
@@ -45,8 +46,8 @@ class Report:
     gain: float = 1.0
     #: Seconds a step in each stage, the mean over all steps.
     seconds: "dict[str, float]" = field(default_factory=dict)
-    #: What ``auto`` decided, on rank 0, which decides for all: what was measured and chosen, what it saves, what was
-    #: second best, and all of it in a sentence (``text``).
+    #: What was decided, with what was measured, and all of it in a sentence (``text``): by ``auto`` (on rank 0, which
+    #: decides for all), or by the trial of the default method.
     decisions: "list[dict[str, Any]]" = field(default_factory=list)
     #: Bytes held beyond the model: what was not sent (with momentum correction twice), and work space.
     residual_bytes: int = 0
@@ -79,11 +80,15 @@ class Report:
         self.asked, self.kept = step["asked"], step["kept"]
         self.gain = step["energy_sent"] / step["energy"] if step["energy"] else 1.0
         for decision in map(json.loads, step["decisions"]):
-            self.decisions.append(decision)
-            _log.info("step %d: %s", decision["step"], decision["text"])
+            self.decide(decision)
         for stage in _TIMES:
             mean = self.seconds.get(stage, 0.0)
             self.seconds[stage] = mean + (step[f"{stage}_seconds"] - mean) / self.steps
+
+    def decide(self, decision: "dict[str, Any]") -> None:
+        """Adds a decision."""
+        self.decisions.append(decision)
+        _log.info("step %d: %s", decision["step"], decision["text"])
 
     def _add_uncompressed(self, entry: Uncompressed) -> None:
         size, ranks = entry.bytes, self.ranks

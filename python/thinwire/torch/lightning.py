@@ -47,6 +47,7 @@ class Compression(TypedDict, total=False):
     optimizer: torch.optim.Optimizer
     mean: Mean
     steps_per_epoch: float
+    total_steps: int
     threads: int
     check_replicas_every: int
     run_ahead: RunAhead
