@@ -79,6 +79,8 @@ struct Adam {
     epsilon: f32,
     /// Whether the decay goes past the scaling.
     decoupled: bool,
+    /// Whether the means of sparse steps are sums of momentum.
+    local_momentum: bool,
     /// The first moment; or after a sparse step, if `frozen`, the denominators.
     first: Vec<Vec<f32>>,
     second: Vec<Vec<f32>>,
@@ -99,6 +101,7 @@ fn build(parameters: &Parameters, layout: Layout<'_>, decoupled: bool) -> Result
         beta2: parameters.number("beta2"),
         epsilon: parameters.number("epsilon") as f32,
         decoupled,
+        local_momentum: layout.momentum_in_memory,
         first: zeros(),
         second: zeros(),
         frozen: false,
@@ -127,7 +130,7 @@ impl Optimizer for Adam {
     fn step(&mut self, lr: f64, full: bool, weights: &mut [Vec<f32>], means: &[Vec<f32>]) {
         Pieces::check(&self.pieces, weights, means);
         // Without a full step before there is nothing to go by but the means.
-        if !full && self.steps > 0 {
+        if self.local_momentum && !full && self.steps > 0 {
             return self.sparse_step(lr, weights, means);
         }
         if std::mem::take(&mut self.frozen) {

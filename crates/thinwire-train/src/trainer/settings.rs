@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use thinwire::memory::Length;
+use thinwire::memory::{Length, Warmup};
 use thinwire::method::{self, split_spec};
 use thinwire::pipeline::{Exchange, Momentum, Recipe, Scope};
 
@@ -96,14 +96,13 @@ impl Default for Settings {
 /// Before sparse steps under Adam, whose second moment is taken from it.
 const ADAM_WARMUP: &str = "quantized/15%";
 
+fn wrong(name: &str, found: String, expected: &str) -> Error {
+    Error::BadSetting { name: format!("--{name}"), found, expected: expected.into() }
+}
+
 impl Settings {
     /// Says what can't be.
     pub fn check(&self) -> Result<()> {
-        let wrong = |name: &str, found: String, expected: &str| Error::BadSetting {
-            name: format!("--{name}"),
-            found,
-            expected: expected.into(),
-        };
         let positive = |number: f64| number.is_finite() && number > 0.0;
         let LearningRate { base, warmup, .. } = self.lr;
         if !positive(base) {
@@ -140,6 +139,19 @@ impl Settings {
             let expected =
                 "momentum correction is for sgd; leave the method's momentum at 0, or give masking=false";
             return Err(wrong("optimizer", optimizer.to_string(), expected));
+        }
+        self.check_warmup_of(&optimizer)
+    }
+
+    /// Refuses a sparse method under Adam without full steps at the start.
+    fn check_warmup_of(&self, optimizer: &optimizer::Spec) -> Result<()> {
+        let recipe = method::parse(&self.with_momentum_moved()?.0)?;
+        let local = recipe.momentum != Momentum::Off && !recipe.masking;
+        let full = matches!(recipe.warmup, Warmup::Dense(_) | Warmup::Quantized { .. });
+        if optimizer.beta1().is_some() && local && !full {
+            let expected = "a warm-up that sends everything, such as warmup=quantized/15%: adam takes its second moment \
+                            from it";
+            return Err(wrong("method", self.method.clone(), expected));
         }
         Ok(())
     }
@@ -283,7 +295,16 @@ mod tests {
         assert_eq!(moved("topk:momentum=0.9", "sgd"), ("topk:momentum=0.9".into(), true));
         assert_eq!(moved("redsync:momentum=0", "sgd"), ("redsync".into(), false));
         assert_eq!(moved("redsync", "sgd:momentum=0"), ("redsync".into(), false));
-        assert_eq!(moved("redsync", "adam"), ("redsync".into(), false));
+        let adam = "momentum=0.9,masking=false,warmup=quantized/15%";
+        assert_eq!(moved("redsync", "adam"), (format!("redsync:{adam}"), true));
+        assert_eq!(
+            moved("topk:warmup=dense/2", "adamw:beta1=0.8").0,
+            "topk:momentum=0.8,masking=false,warmup=dense/2"
+        );
+        assert_eq!(moved("topk:momentum=0", "adam"), ("topk".into(), false));
+        for method in ["quantized", "dense", "topk:density=1", "topk:feedback=false"] {
+            assert_eq!(moved(method, "adam"), (method.into(), false));
+        }
     }
 
     #[test]
@@ -303,5 +324,7 @@ mod tests {
         assert!(error(|s| s.theta = ThetaSchedule::LearningRate).contains("fft"));
         let both = error(|s| (s.method, s.optimizer) = ("topk:momentum=0.9".into(), "adam".into()));
         assert!(both.contains("momentum correction"), "{both}");
+        let cold = error(|s| (s.method, s.optimizer) = ("topk:warmup=none".into(), "adam".into()));
+        assert!(cold.contains("warmup=quantized/15%"), "{cold}");
     }
 }
