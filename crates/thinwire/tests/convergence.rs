@@ -109,6 +109,7 @@ fn every_method_learns_what_dense_learns() {
         ("quantized:bits=2", 1.10),
         ("topk:density=0.05", 1.05),
         ("topk:density=0.05,values=f16,scope=layer", 1.05),
+        ("topk:density=0.05,values=int4", 1.05),
         ("gaussian-k:density=0.05", 1.05),
         ("redsync:density=0.05,dense_up_to=0", 1.05),
         ("redsync:density=0.05,dense_up_to=0,quantize=true", 1.10),

@@ -2,7 +2,7 @@
 
 use super::{Kind, Parameter, Parameters};
 use crate::bucket::LayerRules;
-use crate::codec::{IndexChoice, IndexForm, ValueForm};
+use crate::codec::{IndexChoice, IndexForm, Quantizer, ValueForm};
 use crate::exchange::Leaders;
 use crate::pipeline::{Exchange, Momentum, Recipe, Scope, ValuePlan};
 use crate::select::Select;
@@ -148,12 +148,20 @@ pub(super) const LAYERS_AND_MEMORY: &[Parameter] = &[
     },
 ];
 
-/// How values and coordinates are written.
+/// How values are written where they are summed on the way.
 pub(super) const VALUES: Parameter = Parameter {
     name: "values",
     kind: Kind::Choice(&["f32", "f16", "bf16"]),
     default: "f32",
     help: "how values are written",
+};
+
+/// How values are written where every rank sends its own coordinates. What integers lose stays in the residual.
+pub(super) const GATHERED_VALUES: Parameter = Parameter {
+    name: "values",
+    kind: Kind::Choice(&["f32", "f16", "bf16", "int8", "int4", "int3", "int2"]),
+    default: "f32",
+    help: "how values are written; int4: as integers of 4 bits with a scale for each 256 (not with exchange=agreed)",
 };
 
 pub(super) const INDEX: Parameter = Parameter {
@@ -163,12 +171,17 @@ pub(super) const INDEX: Parameter = Parameter {
     help: "how coordinates are written",
 };
 
-pub(super) fn values(parameters: &Parameters) -> ValuePlan {
-    ValuePlan::Fixed(match parameters.choice("values") {
+pub(super) fn values(parameters: &Parameters) -> Result<ValuePlan> {
+    let integers = |bits| Quantizer::new(bits).map(ValueForm::Quantized);
+    Ok(ValuePlan::Fixed(match parameters.choice("values") {
         "f16" => ValueForm::F16,
         "bf16" => ValueForm::Bf16,
+        "int8" => integers(8)?,
+        "int4" => integers(4)?,
+        "int3" => integers(3)?,
+        "int2" => integers(2)?,
         _ => ValueForm::F32,
-    })
+    }))
 }
 
 pub(super) fn index(parameters: &Parameters) -> IndexChoice {
@@ -216,7 +229,7 @@ pub(super) fn sparse(
         transform: TransformKind::Identity,
         half_input: false,
         selector: Some(selector),
-        values: if has("values") { values(parameters) } else { ValuePlan::Fixed(ValueForm::F32) },
+        values: if has("values") { values(parameters)? } else { ValuePlan::Fixed(ValueForm::F32) },
         exception: None,
         index: if has("index") { index(parameters) } else { IndexChoice::Shortest },
         exchange,

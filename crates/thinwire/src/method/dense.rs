@@ -33,7 +33,7 @@ fn build(parameters: &Parameters) -> Result<Recipe> {
         transform: TransformKind::Identity,
         half_input: false,
         selector: None,
-        values: values(parameters),
+        values: values(parameters)?,
         exception: None,
         index: IndexChoice::Shortest,
         exchange: Exchange::Dense,

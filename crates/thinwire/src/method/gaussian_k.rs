@@ -8,8 +8,8 @@
 //! authors' decoder drops entries when counts differ.
 
 use super::common::{
-    INDEX, LAYERS_AND_MEMORY, VALUES, WHO_LEADS, as_published, dense_one_dimensional, dense_up_to, density,
-    exchange, scope, sparse,
+    GATHERED_VALUES, INDEX, LAYERS_AND_MEMORY, WHO_LEADS, as_published, dense_one_dimensional, dense_up_to,
+    density, exchange, scope, sparse,
 };
 use super::{Method, Parameters};
 use crate::Result;
@@ -27,7 +27,7 @@ pub(super) const METHOD: Method = Method {
             dense_up_to("0"),
             dense_one_dimensional("false"),
             as_published(),
-            VALUES,
+            GATHERED_VALUES,
             INDEX,
         ],
         WHO_LEADS,

@@ -8,8 +8,8 @@
 //! operating points; they count values only, because a bitmap alone is 1/32 of the gradient.
 
 use super::common::{
-    EXCHANGE, INDEX, LAYERS_AND_MEMORY, LEADERS, VALUES, dense_one_dimensional, dense_up_to, density,
-    exchange, leader, seed, sparse,
+    EXCHANGE, GATHERED_VALUES, INDEX, LAYERS_AND_MEMORY, LEADERS, dense_one_dimensional, dense_up_to,
+    density, exchange, leader, seed, sparse,
 };
 use super::{Kind, Method, Parameter, Parameters};
 use crate::Result;
@@ -36,7 +36,7 @@ const OWN: &[Parameter] = &[
     seed(),
     dense_up_to("1000"),
     dense_one_dimensional("false"),
-    VALUES,
+    GATHERED_VALUES,
     INDEX,
 ];
 

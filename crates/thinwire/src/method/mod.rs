@@ -123,7 +123,7 @@ mod tests {
         assert!(message("topk:scope=model").contains("bucket, layer"));
         assert!(message("fft:block=7").contains("even"));
         assert!(message("topk:feedback=false,momentum=0.9").contains("feedback"));
-        assert!(message("topk:warmup=quantized/1,momentum=0.9").contains("dense/EPOCHS"));
+        assert!(message("topk:warmup=quantized/1,momentum=0.9").contains("dense/LENGTH"));
         assert!(message("redsync:quantize=true,feedback=false").contains("quantize"));
     }
 }

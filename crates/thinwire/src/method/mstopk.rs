@@ -4,8 +4,8 @@
 //! Departure: the exact top-k where the two thresholds stay far apart (see [`MsTopk`]).
 
 use super::common::{
-    INDEX, LAYERS_AND_MEMORY, VALUES, WHO_LEADS, as_published, dense_one_dimensional, dense_up_to, density,
-    exchange, scope, seed, sparse,
+    GATHERED_VALUES, INDEX, LAYERS_AND_MEMORY, WHO_LEADS, as_published, dense_one_dimensional, dense_up_to,
+    density, exchange, scope, seed, sparse,
 };
 use super::{Kind, Method, Parameter, Parameters};
 use crate::Result;
@@ -25,7 +25,7 @@ const OWN: &[Parameter] = &[
     scope("bucket"),
     dense_up_to("0"),
     dense_one_dimensional("false"),
-    VALUES,
+    GATHERED_VALUES,
     INDEX,
 ];
 

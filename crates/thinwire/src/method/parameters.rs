@@ -310,7 +310,8 @@ mod tests {
             ),
             (
                 "warmup=dense/x",
-                "redsync: parameter warmup=dense/x is not right; expected a number of epochs, 0 or more, in place of \"x\"",
+                "redsync: parameter warmup=dense/x is not right; expected a number of epochs such as 1.5, a number of \
+                 steps such as 500steps, or a part of the run such as 15% in place of \"x\"",
             ),
         ] {
             assert_eq!(message(text), expected);

@@ -164,6 +164,12 @@ impl Recipe {
         }
     }
 
+    /// The same in a step in which everything is sent (`full`) or not. A full step does not take part in a local momentum:
+    /// the optimiser, which gets the mean of whole gradients then, has one of its own.
+    pub(crate) fn update_in(&self, full: bool) -> Update {
+        if full && !self.masking && self.feedback { Update::Add } else { self.update() }
+    }
+
     /// Whether something is kept from step to step.
     pub fn remembers(&self) -> bool {
         self.selector.is_some() || matches!(self.exchange, Exchange::Quantized(_))

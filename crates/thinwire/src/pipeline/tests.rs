@@ -48,8 +48,11 @@ const SPECS: &[&str] = &[
     "topk:scope=layer,dense_one_dimensional=true,values=f16",
     "topk:momentum=0.9,exclude=fc.bias",
     "topk:momentum=0.9,nesterov=true,index=bitmap",
+    "topk:momentum=0.9,masking=false",
     "topk:feedback=false",
+    "topk:values=int4",
     "gaussian-k:density=0.01",
+    "gaussian-k:density=0.01,values=int2,dense_one_dimensional=true",
     "gaussian-k:as_published=true",
     "redsync:density=0.01,dense_up_to=100",
     "redsync:density=0.01,dense_up_to=100,exact_up_to=500,trimmed_up_to=20000",
@@ -349,6 +352,31 @@ fn a_warm_up_sends_dense_and_then_less() {
     assert_eq!(kept_at(0.0).values, bucket.len());
     assert_eq!(kept_at(1.9).kept, 0);
     assert!((400..450).contains(&kept_at(2.0).kept));
+}
+
+#[test]
+fn a_local_momentum_keeps_out_of_full_steps_and_is_never_cleared() {
+    let bucket = bucket();
+    let recipe = parse("topk:density=0.01,momentum=0.9,masking=false,warmup=dense/2steps").unwrap();
+    let mut compressor = Compressor::new(recipe, bucket.clone()).unwrap();
+    let mut momentum = vec![0.0f32; bucket.len()];
+    for step in 0..6 {
+        let gradient = noise(bucket.len(), step);
+        let progress = Progress { step, ..Progress::default() };
+        let mut frame = Vec::new();
+        compressor
+            .compress(&mut Cpu::new(1), &Input { progress, ..Input::new(&gradient) }, &mut frame)
+            .unwrap();
+        if step < 2 {
+            assert_eq!(receive(&compressor, &frame), gradient);
+        } else {
+            momentum
+                .iter_mut()
+                .zip(&gradient)
+                .for_each(|(momentum, gradient)| *momentum = *momentum * 0.9 + gradient);
+        }
+        assert_eq!(compressor.memory().momentum, momentum);
+    }
 }
 
 #[test]

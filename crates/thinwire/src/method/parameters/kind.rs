@@ -238,6 +238,6 @@ mod tests {
             assert_eq!(kind.describe(), text);
             assert_eq!(kind.read("?"), Err(text.to_owned()));
         }
-        assert!(Kind::Warmup.describe().starts_with("one of: none, dense/EPOCHS"));
+        assert!(Kind::Warmup.describe().starts_with("one of: none, dense/LENGTH"));
     }
 }

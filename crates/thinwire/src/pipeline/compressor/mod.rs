@@ -168,6 +168,7 @@ impl<K: Kernels> Compressor<K> {
         let mut report = Report { elements: self.bucket.len(), ..Report::default() };
         (self.scale, self.chose) = (self.scale_of(kernels, input)?, chooses);
         let density = self.density(input.progress);
+        self.memory.update = self.recipe.update_in(self.is_dense_at(density));
         self.message.clear();
         let step = Step { input, scale: self.scale, density, chooses };
         if let Err(error) = self.draft(kernels, step, &mut report) {
