@@ -52,7 +52,7 @@ def test_it_is_torchs_where_everything_is_sent(settings: "dict[str, Any]") -> No
     steps(other, theirs, 5)
     assert checksum(ours) == checksum(theirs)
     # A state of torch's goes on here.
-    mine.load_state_dict(other.state_dict())
+    mine.load_state_dict(copy.deepcopy(other.state_dict()))
     steps(mine, ours, 2, 5)
     steps(other, theirs, 2, 5)
     assert checksum(ours) == checksum(theirs)

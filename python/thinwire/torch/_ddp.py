@@ -100,8 +100,8 @@ class HookState(Core):
         self._weights: "dict[int, torch.Tensor]" = {}
         #: Whether DDP's own all-reduce carries the gradients of this pass, and the bytes it has carried.
         self._dense_pass, self._dense_bytes = False, 0
-        #: When this pass began, and the steps skipped by then.
-        self._began, self._skipped = 0.0, 0
+        #: When this pass began, the steps skipped by then, and whether its buckets were exchanged as they came.
+        self._began, self._skipped, self._as_they_came = 0.0, 0, False
 
     def _begin_trial(self) -> None:
         """Begins a trial of dense steps, where DDP's own all-reduce can take the place of the exchange."""
@@ -199,7 +199,8 @@ class HookState(Core):
         """How the gradients of this pass travel: by the engine, or by DDP's own all-reduce."""
         trial = self._trial
         self._dense_pass = trial is not None and trial.way == DENSE and not trial.flushes
-        self._began = time.perf_counter() if self._settled else 0.0
+        self._as_they_came = False
+        self._began = time.perf_counter()
         self._skipped = self._report.skipped
 
     def _reduce_dense(self, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
@@ -222,14 +223,15 @@ class HookState(Core):
     def _end_way(self, gradient: torch.Tensor) -> None:
         """The end of a pass: takes its time, and decides after the last one of the trial."""
         trial = self._trial
-        if trial is None:
+        if trial is None or self._report.skipped > self._skipped:
             return
         if trial.flushes and not self._dense_pass:
             # The residual was sent with this step.
             trial.flushes = False
             self.set_density(None)
             return
-        if trial.over or not self._began or self._report.skipped > self._skipped:
+        # The exchange of new buckets begins only with the last of them.
+        if trial.over or not (self._dense_pass or self._as_they_came):
             return
         if gradient.is_cuda:
             torch.cuda.synchronize(gradient.device)
@@ -270,6 +272,7 @@ class HookState(Core):
         self._next += 1
 
     def _end_pass(self) -> None:
+        self._as_they_came = self._submitted > 0
         try:
             self._finish()
         except StepSkipped as skipped:

@@ -125,21 +125,24 @@ def method_with_defaults(
         )
     method = DEFAULT_METHOD if method is None else method
     if density is None and isinstance(method, str) and "density" not in parameters:
-        name, _, given = method.partition(":")
-        known = methods().get(name.strip())
-        given_names = [entry.partition("=")[0].strip() for entry in given.split(",")]
-        if known is not None and "density" in known.parameters and "density" not in given_names:
+        known = methods().get(method.partition(":")[0].strip())
+        if known is not None and "density" in known.parameters and "density" not in _names_in(method):
             density = DEFAULT_DENSITY
     text = method_text(method, density, **parameters)
-    return with_local_momentum(text, options.optimizer) if isinstance(options.optimizer, AdamW) else text
+    if not isinstance(options.optimizer, AdamW):
+        return text
+    return _with_local_momentum(text, options.optimizer, {*_names_in(method), *parameters})
 
 
-def with_local_momentum(method: str, optimizer: AdamW) -> str:
-    """A sparse method with the momentum of this optimiser, and with a quantised warm-up unless it has one."""
-    name, _, given = method.partition(":")
-    known = methods()[name].parameters
+def _names_in(method: str) -> "list[str]":
+    """The parameters that a method is given in its text."""
+    return [entry.partition("=")[0].strip() for entry in method.partition(":")[2].split(",")]
+
+
+def _with_local_momentum(method: str, optimizer: AdamW, given: "set[str]") -> str:
+    """A sparse method with the momentum of this optimiser, and a quantised warm-up, but for what was `given`."""
+    known = methods()[method.partition(":")[0]].parameters
     if "masking" not in known or not _native.describe(method)["sparse"]:
         return method
     ours = {"momentum": optimizer.momentum, "masking": False, "warmup": WARMUP}
-    names = [entry.partition("=")[0] for entry in given.split(",")]
-    return method_text(method, **{key: value for key, value in ours.items() if key not in names})
+    return method_text(method, **{name: value for name, value in ours.items() if name not in given})

@@ -143,7 +143,7 @@ DISTRIBUTED_TEST: "dict[str, str]" = {
     "test_ddp_native_mixed_precision_no_grad_as_bucket_view_set_grad_to_none": _PRECISION_HOOK,
     "test_ddp_hook_parity_allreduce": HOOKS + "parity[dense]",
     "test_ddp_hook_parity_allreduce_process_group": HOOKS + "parity[a_process_group]",
-    "test_ddp_hook_parity_powerSGD": f"{HOOKS}parity[topk] {HOOKS}parity[redsync] {HOOKS}parity[default]",
+    "test_ddp_hook_parity_powerSGD": f"{HOOKS}parity[topk] {HOOKS}parity[redsync] {HOOKS}parity[small_layers]",
     "test_ddp_hook_parity_post_localSGD": OPTIMIZERS + "post_local_sgd[periodic]",
     "test_accumulate_gradients_no_sync": _model("accumulated"),
     "test_accumulate_gradients_no_sync_grad_is_view": _model("accumulated, bucket views"),
