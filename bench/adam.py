@@ -6,8 +6,9 @@ that comes with Python and torch. The defaults fit two cores; --preset gpt10m is
     python bench/adam.py                                    # a small GPT on the CPU, about five minutes a way
     python bench/adam.py --preset gpt10m --device cuda      # 10.9 M parameters, 1,200 steps, four ranks on one GPU
 
-A way is ddp, bf16, or a method as tw.compress takes it, such as quantized:bits=3. Bytes are those a rank sends in the
-whole run; ddp's are those of a ring all-reduce.
+A way is ddp, bf16, "default" (tw.compress without a method), or a method as tw.compress takes it, such as
+quantized:bits=3. "adamw topk:density=0.01" is that method under thinwire.torch.AdamW; all others are under
+torch.optim.AdamW. Bytes are those a rank sends in the whole run; ddp's are those of a ring all-reduce.
 """
 
 import argparse
@@ -36,7 +37,9 @@ PRESETS = {
     "gpt10m": {"layers": 6, "width": 384, "context": 256, "batch": 16, "steps": 1200, "warmup": 100},
     "gpt2": {"layers": 12, "width": 768, "context": 1024, "batch": 8, "steps": 300, "warmup": 50},
 }
-WAYS = ["ddp", "quantized", "quantized:bits=8", "quantized:bits=3", "quantized:bits=2", "topk"]
+WAYS = ["ddp", "quantized", "quantized:bits=8", "quantized:bits=3", "quantized:bits=2", "topk", "adamw topk"]
+#: Before a method that goes with thinwire.torch.AdamW.
+OURS = "adamw "
 
 
 def corpus(most: int) -> torch.Tensor:
@@ -105,13 +108,14 @@ def train(options: argparse.Namespace, way: str, seed: int) -> dict:
     torch.manual_seed(seed)
     model = GPT(options).to(device)
     ddp = DistributedDataParallel(model)
+    make = tw.AdamW if way.startswith(OURS) else torch.optim.AdamW
+    optimizer = make(ddp.parameters(), lr=options.lr, betas=(0.9, 0.95), weight_decay=0.1)
     state = None
     if way == "bf16":
         ddp.register_comm_hook(None, bf16_compress_hook)
     elif way != "ddp":
-        name, _, settings = way.partition(":")
-        state = tw.compress(ddp, f"{name}:{settings}" if settings else name)
-    optimizer = torch.optim.AdamW(ddp.parameters(), lr=options.lr, betas=(0.9, 0.95), weight_decay=0.1)
+        method = None if way == "default" else way.removeprefix(OURS)
+        state = tw.compress(ddp, method, optimizer=optimizer, total_steps=options.steps)
 
     def batch(source: torch.Tensor, generator: torch.Generator, count: int) -> "tuple[torch.Tensor, torch.Tensor]":
         starts = torch.randint(len(source) - options.context - 1, (count,), generator=generator).to(device)
@@ -129,6 +133,13 @@ def train(options: argparse.Namespace, way: str, seed: int) -> dict:
         return sum(loss_of(model, *batch(data[cut:], generator, 32)).item() for _ in range(16)) / 16
 
     samples = torch.Generator().manual_seed(1000 * seed + dist.get_rank())
+    parameters, ranks = sum(p.numel() for p in model.parameters()), dist.get_world_size()
+    dense = 2 * (ranks - 1) / ranks * 4 * parameters
+
+    def sent(steps: int) -> float:
+        plain = {"ddp": 1.0, "bf16": 0.5}.get(way)
+        return state.report().sent if plain is None else plain * dense * steps
+
     curve, begun = [], time.time()
     for step in range(options.steps):
         rest = (step - options.warmup) / (options.steps - options.warmup)
@@ -138,18 +149,17 @@ def train(options: argparse.Namespace, way: str, seed: int) -> dict:
         loss_of(ddp, *batch(data[:cut], samples, options.batch)).backward()
         optimizer.step()
         if (step + 1) % (options.steps // 6) == 0:
-            curve.append([step + 1, round(evaluate(), 4)])
-    parameters, ranks = sum(p.numel() for p in model.parameters()), dist.get_world_size()
-    dense = 2 * (ranks - 1) / ranks * 4 * parameters * options.steps
-    sent = {"ddp": dense, "bf16": dense / 2}.get(way) or state.report().as_dict()["sent"]
+            curve.append([step + 1, round(evaluate(), 4), round(sent(step + 1))])
+    total = sent(options.steps)
     return {
         "way": way,
+        "method": None if state is None else state.method,
         "seed": seed,
         "parameters": parameters,
         "loss": round(evaluate(), 4),
         "curve": curve,
-        "sent": round(sent),
-        "bytes_less": round(dense / sent, 2),
+        "sent": round(total),
+        "bytes_less": round(dense * options.steps / total, 2),
         "seconds": round(time.time() - begun, 1),
     }
 
@@ -184,6 +194,7 @@ def main() -> int:
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--ways", nargs="+", default=WAYS, help="what to compare")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="of the weights and the samples")
+    parser.add_argument("--json", help="also write all runs to this file")
     options = parser.parse_args()
     for name, value in PRESETS[options.preset].items():
         if getattr(options, name) is None:
@@ -196,6 +207,7 @@ def main() -> int:
         print(json.dumps(outcome), flush=True)
         return 0
     corpus(options.bytes)
+    settings, runs = {name: getattr(options, name) for name in [*PRESETS["small"], "lr", "ranks", "device"]}, []
     for seed in options.seeds:
         dense = None
         for way in options.ways:
@@ -203,6 +215,10 @@ def main() -> int:
             dense = outcome["loss"] if way == "ddp" else dense
             outcome["of_ddp"] = round(outcome["loss"] / dense, 4) if dense else None
             print(json.dumps(outcome), flush=True)
+            runs.append(outcome)
+            if options.json:
+                with open(options.json, "w") as out:
+                    json.dump({"settings": settings, "runs": runs}, out, indent=1)
     return 0
 
 
