@@ -161,7 +161,7 @@ pub(super) const GATHERED_VALUES: Parameter = Parameter {
     name: "values",
     kind: Kind::Choice(&["f32", "f16", "bf16", "int8", "int4", "int3", "int2"]),
     default: "f32",
-    help: "how values are written; int4: as integers of 4 bits with a scale for each 256 (not with exchange=agreed)",
+    help: "how values are written; int4: as integers of 4 bits with a scale for each 64 (not with exchange=agreed)",
 };
 
 pub(super) const INDEX: Parameter = Parameter {

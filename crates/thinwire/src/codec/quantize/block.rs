@@ -24,6 +24,12 @@ pub(super) struct Dither {
 }
 
 impl Dither {
+    /// The same for the values from a position on.
+    #[inline(always)]
+    fn from(self, position: usize) -> Dither {
+        Dither { first: self.first.wrapping_add(position as u32), ..self }
+    }
+
     /// From -0.5 up to 0.5, for the value at a position.
     #[inline(always)]
     pub(super) fn at(self, position: usize) -> f32 {
@@ -39,14 +45,42 @@ const fn top(bits: u32) -> u8 {
     (1 << (bits - 1)) - 1
 }
 
-/// The scale in front of a block.
-pub(super) fn scale_of(block: &[u8]) -> f32 {
-    block.first_chunk().map_or(f32::NAN, |bytes| f32::from_le_bytes(*bytes))
+/// Values that share a scale: as many as leave a code of 3 bits at most 3.125 bits a value, and the others 0.25 more.
+pub(super) const fn part_len(bits: u32) -> usize {
+    if bits == 3 { 128 } else { 64 }
+}
+
+/// Bytes of a block of `count` values.
+pub(super) const fn len(bits: u32, count: usize) -> usize {
+    let codes = match bits {
+        8 => count,
+        3 => count.div_ceil(4) + count.div_ceil(8),
+        4 => count.div_ceil(2),
+        _ => count.div_ceil(4),
+    };
+    2 * count.div_ceil(part_len(bits)) + codes
+}
+
+/// The scales at the beginning of a block of `count` values.
+pub(super) fn scales_of(bits: u32, block: &[u8], count: usize) -> impl Iterator<Item = f32> {
+    let words = block.as_chunks().0.iter().take(count.div_ceil(part_len(bits)));
+    words.map(|word| scale_from(*word))
+}
+
+#[inline(always)]
+fn scale_from(word: [u8; 2]) -> f32 {
+    f32::from_bits(u32::from(u16::from_le_bytes(word)) << 16)
+}
+
+/// The least bfloat16 that is not below a positive number.
+#[inline(always)]
+fn up_to_bf16(value: f32) -> f32 {
+    f32::from_bits((value.to_bits() + 0xffff) & 0xffff_0000)
 }
 
 /// The sum of the squares of `values * factor`, in lanes.
 #[inline(always)]
-fn sum_of_squares(values: &[f32; BLOCK], factor: f32) -> f32 {
+fn sum_of_squares(values: &[f32], factor: f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
     for chunk in values.as_chunks::<LANES>().0 {
         for (lane, value) in lanes.iter_mut().zip(chunk) {
@@ -59,7 +93,7 @@ fn sum_of_squares(values: &[f32; BLOCK], factor: f32) -> f32 {
 
 /// The largest magnitude; not finite if any value is not.
 #[inline(always)]
-fn largest(values: &[f32; BLOCK]) -> f32 {
+fn largest(values: &[f32]) -> f32 {
     f32::from_bits(values.iter().fold(0, |most, value| most.max(value.to_bits() & 0x7fff_ffff)))
 }
 
@@ -77,18 +111,46 @@ fn quantize_block<const BITS: u32>(
     if most.is_nan() || most >= LARGEST {
         return None;
     }
+    let part = part_len(BITS);
+    let (scales, packed) = bytes.split_at_mut(2 * count.div_ceil(part));
+    let mut codes = [top(BITS); BLOCK];
+    let (mut energy, mut lost) = (0.0, 0.0);
+    let parts = values.chunks_exact_mut(part).zip(codes.chunks_exact_mut(part));
+    for (number, ((values, codes), word)) in parts.zip(scales.as_chunks_mut().0).enumerate() {
+        let first = number * part;
+        let dither = dither.map(|dither| dither.from(first));
+        let (scale, before, after) = quantize_part::<BITS>(values, part.min(count - first), dither, codes);
+        *word = ((scale.to_bits() >> 16) as u16).to_le_bytes();
+        energy += before;
+        lost += after;
+    }
+    if count == BLOCK {
+        pack::<BITS>(&codes, BLOCK, packed);
+    } else {
+        pack::<BITS>(&codes, count, packed);
+    }
+    Some((energy, lost))
+}
+
+/// The scale of a part, the sums of squares before and after, the codes, and what is lost in the place of `values`.
+#[inline(always)]
+fn quantize_part<const BITS: u32>(
+    values: &mut [f32],
+    count: usize,
+    dither: Option<Dither>,
+    codes: &mut [u8],
+) -> (f32, f64, f64) {
+    let most = largest(values);
     if most < SMALLEST {
-        bytes.fill(0);
-        pack::<BITS>(&[top(BITS); BLOCK], count, &mut bytes[4..]);
-        return Some((0.0, 0.0));
+        return (0.0, 0.0, 0.0);
     }
     let reach = top(BITS) as f32;
     let width = match BITS {
         2 => 2.0 * most * (sum_of_squares(values, 1.0 / most) / count as f32).sqrt(),
         _ => most,
     };
-    let (scale, inverse) = (width / reach, reach / width);
-    let mut codes = [0u8; BLOCK];
+    let scale = up_to_bf16(width / reach);
+    let inverse = 1.0 / scale;
     let (mut energy, mut lost) = ([0.0f32; LANES], [0.0f32; LANES]);
     let (low, high) = (ROUNDER - reach, ROUNDER + reach);
     let chunks = values.as_chunks_mut::<LANES>().0.iter_mut().zip(codes.as_chunks_mut::<LANES>().0);
@@ -104,15 +166,9 @@ fn quantize_block<const BITS: u32>(
             lost[lane] += (part - sent) * (part - sent);
         }
     }
-    bytes[..4].copy_from_slice(&scale.to_le_bytes());
-    if count == BLOCK {
-        pack::<BITS>(&codes, BLOCK, &mut bytes[4..]);
-    } else {
-        pack::<BITS>(&codes, count, &mut bytes[4..]);
-    }
     let unit = f64::from(scale) * f64::from(scale);
     let sum = |lanes: [f32; LANES]| f64::from(lanes.iter().sum::<f32>()) * unit;
-    Some((sum(energy), sum(lost)))
+    (scale, sum(energy), sum(lost))
 }
 
 /// Codes to planes.
@@ -180,26 +236,20 @@ fn unplane<const WIDTH: usize>(bytes: &[u8], count: usize, shift: u32, codes: &m
 /// The values of one block times `factor`.
 #[inline(always)]
 fn decode_block<const BITS: u32>(bytes: &[u8], count: usize, factor: f32, values: &mut [f32; BLOCK]) {
+    let part = part_len(BITS);
+    let (scales, packed) = bytes.split_at(2 * count.div_ceil(part));
     let mut codes = [0u8; BLOCK];
     if count == BLOCK {
-        unpack::<BITS>(&bytes[4..], BLOCK, &mut codes);
+        unpack::<BITS>(packed, BLOCK, &mut codes);
     } else {
-        unpack::<BITS>(&bytes[4..], count, &mut codes);
+        unpack::<BITS>(packed, count, &mut codes);
     }
-    let step = scale_of(bytes) * factor;
-    for (value, code) in values.iter_mut().zip(&codes) {
-        *value = (i32::from(*code) - i32::from(top(BITS))) as f32 * step;
-    }
-}
-
-/// Bytes of a block of `count` values.
-#[inline(always)]
-fn block_len<const BITS: u32>(count: usize) -> usize {
-    4 + match BITS {
-        8 => count,
-        3 => count.div_ceil(4) + count.div_ceil(8),
-        4 => count.div_ceil(2),
-        _ => count.div_ceil(4),
+    let parts = values.chunks_exact_mut(part).zip(codes.chunks_exact(part));
+    for ((values, codes), word) in parts.zip(scales.as_chunks().0) {
+        let step = scale_from(*word) * factor;
+        for (value, code) in values.iter_mut().zip(codes) {
+            *value = (i32::from(*code) - i32::from(top(BITS))) as f32 * step;
+        }
     }
 }
 
@@ -226,8 +276,8 @@ fn quantize_all<const BITS: u32>(
             }
             None => work[..count].copy_from_slice(values),
         }
-        let dither = dither.map(|dither| Dither { first: dither.first.wrapping_add(begin as u32), ..dither });
-        let (mine, rest) = std::mem::take(&mut bytes).split_at_mut(block_len::<BITS>(count));
+        let dither = dither.map(|dither| dither.from(begin));
+        let (mine, rest) = std::mem::take(&mut bytes).split_at_mut(len(BITS, count));
         bytes = rest;
         let Some((energy, lost)) = quantize_block::<BITS>(&mut work, count, dither, mine) else {
             let large = |value: &f32| value.is_nan() || value.abs() >= LARGEST;
@@ -243,7 +293,7 @@ fn quantize_all<const BITS: u32>(
 #[inline(always)]
 fn decode_all<const BITS: u32>(bytes: &[u8], factor: f32, out: &mut [f32]) {
     let mut work = [0.0; BLOCK];
-    for (bytes, out) in bytes.chunks(block_len::<BITS>(BLOCK)).zip(out.chunks_mut(BLOCK)) {
+    for (bytes, out) in bytes.chunks(len(BITS, BLOCK)).zip(out.chunks_mut(BLOCK)) {
         match <&mut [f32; BLOCK]>::try_from(&mut *out) {
             Ok(whole) => decode_block::<BITS>(bytes, BLOCK, factor, whole),
             Err(_) => {
@@ -257,7 +307,7 @@ fn decode_all<const BITS: u32>(bytes: &[u8], factor: f32, out: &mut [f32]) {
 #[inline(always)]
 fn add_all<const BITS: u32>(bytes: &[u8], sums: &mut [f32]) {
     let mut work = [0.0; BLOCK];
-    for (bytes, sums) in bytes.chunks(block_len::<BITS>(BLOCK)).zip(sums.chunks_mut(BLOCK)) {
+    for (bytes, sums) in bytes.chunks(len(BITS, BLOCK)).zip(sums.chunks_mut(BLOCK)) {
         if sums.len() == BLOCK {
             decode_block::<BITS>(bytes, BLOCK, 1.0, &mut work);
         } else {

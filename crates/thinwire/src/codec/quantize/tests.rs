@@ -20,19 +20,24 @@ fn quantizers() -> impl Iterator<Item = Quantizer> {
 /// The definition, one value at a time.
 fn plain(values: &[f32], quantizer: Quantizer, first: usize) -> Vec<f32> {
     let top = f64::from((1i32 << (quantizer.bits() - 1)) - 1);
-    let of_block = |(number, block): (usize, &[f32])| {
+    let part = block::part_len(quantizer.bits().into());
+    let of_part = |(number, block): (usize, &[f32])| {
         let most = block.iter().fold(0.0f64, |most, value| most.max(f64::from(value.abs())));
         let squares: f64 = block.iter().map(|&value| f64::from(value).powi(2)).sum();
         let width = if quantizer.bits() == 2 { 2.0 * (squares / block.len() as f64).sqrt() } else { most };
-        let scale = width / top;
+        // The least bfloat16 that is not below it.
+        let near = half::bf16::from_f64(width / top);
+        let scale =
+            if near.to_f64() < width / top { half::bf16::from_bits(near.to_bits() + 1) } else { near };
+        let scale = scale.to_f64();
         let sent = |(i, &value): (usize, &f32)| {
-            let shift = quantizer.dither(first).map_or(0.0, |dither| dither.at(number * BLOCK + i));
+            let shift = quantizer.dither(first).map_or(0.0, |dither| dither.at(number * part + i));
             let code = (f64::from(value) / scale + f64::from(shift)).round_ties_even().clamp(-top, top);
             if scale > 0.0 { (code * scale) as f32 } else { 0.0 }
         };
         block.iter().enumerate().map(sent).collect::<Vec<f32>>()
     };
-    values.chunks(BLOCK).enumerate().flat_map(of_block).collect()
+    values.chunks(part).enumerate().flat_map(of_part).collect()
 }
 
 #[test]
@@ -104,7 +109,7 @@ fn error_feedback_delivers_everything_in_the_end() {
 fn stochastic_rounding_has_no_bias_and_depends_on_key_and_position_only() {
     let quantizer = Quantizer::new(4).unwrap();
     let mut values = vec![0.31f32; 256 * 400];
-    values.iter_mut().step_by(256).for_each(|value| *value = 7.0);
+    values.iter_mut().step_by(64).for_each(|value| *value = 7.0);
     let sent = |quantizer: Quantizer, values: &[f32], first| {
         let (mut rest, mut bytes, mut read) = (values.to_vec(), Vec::new(), vec![0.0; values.len()]);
         quantizer.quantize(&mut rest, first, &mut bytes).unwrap();
@@ -112,7 +117,7 @@ fn stochastic_rounding_has_no_bias_and_depends_on_key_and_position_only() {
         read
     };
     let read = sent(quantizer.stochastic(1), &values, 0);
-    let mean = read.iter().filter(|&&value| value < 6.0).sum::<f32>() / (255.0 * 400.0);
+    let mean = read.iter().filter(|&&value| value < 6.0).sum::<f32>() / (63.0 * 1600.0);
     assert!((mean - 0.31).abs() < 0.005, "{mean}");
     assert!(sent(quantizer, &values, 0).iter().filter(|&&value| value < 6.0).all(|&value| value == 0.0));
     assert_eq!(read[256..], sent(quantizer.stochastic(1), &values[256..], 256)[..]);
@@ -161,11 +166,11 @@ fn damaged_bytes_are_refused() {
     assert!(quantizer.decode(&bytes[..bytes.len() - 1], 1.0, &mut out).is_err());
     assert!(quantizer.decode(&bytes, 1.0, &mut out[..299]).is_ok(), "an odd value shares its byte");
     assert!(quantizer.decode(&bytes, 1.0, &mut out[..298]).is_err());
-    for scale in [f32::NAN, f32::INFINITY, -1.0, f32::MAX] {
+    for scale in [half::bf16::NAN, half::bf16::INFINITY, half::bf16::NEG_ONE, half::bf16::MAX] {
         let mut damaged = bytes.clone();
-        damaged[132..136].copy_from_slice(&scale.to_le_bytes());
+        damaged[136..138].copy_from_slice(&scale.to_le_bytes());
         let error = quantizer.add(&damaged, &mut out).unwrap_err().to_string();
-        assert!(error.contains("block 1"), "{error}");
+        assert!(error.contains("the one at place 4"), "{error}");
     }
     assert!(Quantizer::new(5).is_err());
 }

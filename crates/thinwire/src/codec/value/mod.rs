@@ -24,7 +24,7 @@ pub enum ValueForm {
     Range(RangeFloat),
     /// One 32-bit float, the mean of values that have one sign.
     SameSign,
-    /// Integers of 2, 3, 4 or 8 bits, with a scale for each 256.
+    /// Integers of 2, 3, 4 or 8 bits, with a scale for each 64 (128 with 3 bits).
     Quantized(Quantizer),
     /// No values at all: a leader's coordinates, at which all ranks will add up theirs.
     Absent,
@@ -313,7 +313,7 @@ mod tests {
         check(ValueForm::Range(range), &[1.0, -1.0, 0.0], &[0xff, 0xf9, 0x0f, 0x00]);
         check(ValueForm::SameSign, &[1.0, 2.0, 6.0], &[0x00, 0x00, 0x40, 0x40]);
         let four_bits = ValueForm::Quantized(Quantizer::new(4).unwrap());
-        check(four_bits, &[7.0, -3.0, 1.0, 0.0], &[0x00, 0x00, 0x80, 0x3f, 0x8e, 0x74]);
+        check(four_bits, &[7.0, -3.0, 1.0, 0.0], &[0x80, 0x3f, 0x8e, 0x74]);
     }
 
     #[test]
