@@ -292,7 +292,7 @@ fn layout(layers: Vec<Layers>) -> PyResult<Layout> {
 fn report<'py>(py: Python<'py>, report: &StepReport) -> PyResult<Bound<'py, PyDict>> {
     let (compression, times) = (&report.compression, &report.times);
     let dictionary = PyDict::new(py);
-    dictionary.set_item("full", report.full)?;
+    dictionary.set_item("density", report.density)?;
     for (name, count) in [
         ("elements", compression.elements as u64),
         ("dense", compression.dense as u64),

@@ -23,7 +23,7 @@ WARMUP = {"warmup": "quantized/20%", "total_steps": 40}
 class Source:
     """What a synchronizer tells an optimiser."""
 
-    full = True
+    last_density = 1.0
 
 
 def steps(optimizer: torch.optim.Optimizer, model: nn.Module, count: int, begin: int = 0) -> None:
@@ -66,7 +66,7 @@ def test_a_sparse_step_is_that_of_the_formula(settings: "dict[str, Any]") -> Non
     steps(optimizer, model, 5)
     before = copy.deepcopy(optimizer.state_dict()["state"])
     weights = [parameter.detach().clone() for parameter in model.parameters()]
-    source.full = False
+    source.last_density = 0.01
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, 0.25)
     optimizer.step()
@@ -83,7 +83,7 @@ def test_a_sparse_step_is_that_of_the_formula(settings: "dict[str, Any]") -> Non
         state = optimizer.state[parameter]
         assert torch.equal(state["exp_avg_sq"], before[number]["exp_avg_sq"]) and "exp_avg" not in state
     # Full steps begin their first moment anew.
-    source.full = True
+    source.last_density = 1.0
     steps(optimizer, model, 1)
     assert all("exp_avg" in state and "denominator" not in state for state in optimizer.state.values())
 

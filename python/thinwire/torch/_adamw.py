@@ -8,11 +8,13 @@ arrives are sums of momentum.
 
 In a step in which everything was sent this is torch.optim.AdamW. In any other:
 
-    weight -= lr * (weight_decay * weight + (1 - beta1) * mean / denominator)
+    update = (1 - beta1) * mean / denominator, between -1 / density and 1 / density
+    weight -= lr * (weight_decay * weight + update)
 
 The denominator is the root of the second moment, as torch's AdamW has it, plus a thousandth of its mean over the
-parameter: an element without gradients in the warm-up would otherwise jump. It takes the memory of the first moment,
-which is not needed any more.
+parameter. It takes the memory of the first moment, which is not needed any more. The bound is about as far as AdamW takes an
+element in the steps from one arrival to the next. It matters for elements that had few gradients in the warm-up (the
+embedding of a rare word), whose second moment says nothing.
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ class AdamW(torch.optim.AdamW):
     def step(self, closure: "Optional[Callable[[], Any]]" = None) -> Any:  # type: ignore[override]
         """One step, with the second moment taken along if everything was sent."""
         source = None if self._source is None else self._source()
-        if source is None or source.full:
+        density = 1.0 if source is None else source.last_density
+        if density >= 1.0:
             self._thaw()
             return _of_torch(self, closure)
         loss = None
@@ -76,11 +79,11 @@ class AdamW(torch.optim.AdamW):
                 loss = closure()
         overflow = getattr(self, "found_inf", None)
         if overflow is None or not overflow.item():
-            self._step_late()
+            self._step_late(density)
         return loss
 
     @torch.no_grad()
-    def _step_late(self) -> None:
+    def _step_late(self, density: float) -> None:
         """A step with means that are sums of momentum, some of them of many steps."""
         scale = getattr(self, "grad_scale", None)
         for group in self.param_groups:
@@ -91,11 +94,15 @@ class AdamW(torch.optim.AdamW):
             means = [_real(parameter.grad) for parameter in parameters]
             denominators = [self._denominator(parameter, group) for parameter in parameters]
             lr, sign = float(group["lr"]), -1.0 if group["maximize"] else 1.0
-            size = sign * lr * (1.0 - float(group["betas"][0]))
+            size = sign * (1.0 - float(group["betas"][0]))
             if scale is not None:
                 size /= float(scale)
+            updates = torch._foreach_div(means, denominators)
+            torch._foreach_mul_(updates, size)
+            torch._foreach_clamp_max_(updates, 1.0 / density)
+            torch._foreach_clamp_min_(updates, -1.0 / density)
             torch._foreach_mul_(weights, 1.0 - lr * group["weight_decay"])
-            torch._foreach_addcdiv_(weights, means, denominators, value=-size)
+            torch._foreach_add_(weights, updates, alpha=-lr)
 
     def _denominator(self, parameter: torch.Tensor, group: "dict[str, Any]") -> torch.Tensor:
         """Made at the end of the warm-up, in the place of the first moment."""

@@ -141,8 +141,8 @@ class Core:
         self._open = False
         #: That a step was skipped, to be said at the end of the next one.
         self._late: Optional[StepSkipped] = None
-        #: Whether every element was sent in the last step.
-        self.full = True
+        #: The part of the elements that the last step sent; 1: all of them.
+        self.last_density = 1.0
         self._report = Report(method=self.method)
         if isinstance(options.optimizer, AdamW):
             options.optimizer.attach(self)
@@ -327,7 +327,7 @@ class Core:
     def _count(self, step: "dict[str, Any]") -> None:
         self._step += 1
         self._report.ranks = self._engine.connect().size
-        self.full = step["full"]
+        self.last_density = float(step["density"])
         if step is NO_STEP:
             self._report.add(step, 0, 0, self._uncompressed)
             return
@@ -338,7 +338,7 @@ class Core:
     def _count_dense(self, size: int) -> None:
         """Counts a step that DDP's own ring all-reduce has carried, of a gradient of so many bytes."""
         self._step += 1
-        self.full = True
+        self.last_density = 1.0
         self._report.ranks = ranks = self._engine.connect().size
         elements = sum(layer.elements for layers in self._engine.layout for layer in layers)
         moved = 2 * size * (ranks - 1) // ranks

@@ -17,7 +17,7 @@ NO_STEP: "dict[str, Any]" = {
     **dict.fromkeys(("elements", "dense", "asked", "kept", "sent", "received"), 0),
     **dict.fromkeys(("energy", "energy_sent", *(f"{stage}_seconds" for stage in _TIMES)), 0.0),
     "decisions": [],
-    "full": True,
+    "density": 1.0,
 }
 
 

@@ -32,7 +32,7 @@ fn run() -> Run {
     let layer = |name: &str, shape: &[usize]| (name.to_owned(), shape.to_vec());
     let mut weights = vec![vec![0.1, -0.0, 1e-45, f32::MAX, -1.5, 2.0, 3.0, 4.0], vec![0.3, 0.7, -0.9]];
     let mut optimizer = optimizer("adam");
-    optimizer.step(0.01, true, &mut weights, &[vec![0.25; 8], vec![-0.5; 3]]);
+    optimizer.step(0.01, 1.0, &mut weights, &[vec![0.25; 8], vec![-0.5; 3]]);
     let settings = [("method", "topk:density=0.01"), ("lr", "0.1"), ("model", "cnn \"x\"\n")];
     Run {
         dir: tempfile::tempdir().unwrap(),

@@ -7,8 +7,9 @@
 //! would ruin the second moment. So it is taken from full steps alone (the warm-up) and stays as it is then (1-bit Adam,
 //! arXiv 2102.02888), and the momentum is in the method's memory: the means of sparse steps are sums of it. A sparse
 //! step is `weight -= lr * (1 - beta1) * mean / denominator`, where the denominator is the root of the second moment
-//! plus a thousandth of its mean over the bucket, so that elements without gradients in the warm-up do not jump. It takes
-//! the memory of the first moment. `thinwire.torch.AdamW` does the same for PyTorch.
+//! plus a thousandth of its mean over the bucket. It takes the memory of the first moment. No element moves by more than
+//! `lr / density`, about as far as Adam takes it in the steps from one arrival to the next: the second moment of one that
+//! had few gradients in the warm-up says nothing. `thinwire.torch.AdamW` does the same for PyTorch.
 
 use thinwire::method::{Kind, Parameter, Parameters};
 
@@ -127,11 +128,11 @@ struct Factors {
 }
 
 impl Optimizer for Adam {
-    fn step(&mut self, lr: f64, full: bool, weights: &mut [Vec<f32>], means: &[Vec<f32>]) {
+    fn step(&mut self, lr: f64, density: f64, weights: &mut [Vec<f32>], means: &[Vec<f32>]) {
         Pieces::check(&self.pieces, weights, means);
         // Without a full step before there is nothing to go by but the means.
-        if self.local_momentum && !full && self.steps > 0 {
-            return self.sparse_step(lr, weights, means);
+        if self.local_momentum && density < 1.0 && self.steps > 0 {
+            return self.sparse_step(lr, density, weights, means);
         }
         if std::mem::take(&mut self.frozen) {
             self.first.iter_mut().for_each(|moment| moment.fill(0.0));
@@ -197,11 +198,11 @@ impl Adam {
     }
 
     /// A step whose means are sums of momentum.
-    fn sparse_step(&mut self, lr: f64, weights: &mut [Vec<f32>], means: &[Vec<f32>]) {
+    fn sparse_step(&mut self, lr: f64, density: f64, weights: &mut [Vec<f32>], means: &[Vec<f32>]) {
         if !std::mem::replace(&mut self.frozen, true) {
             self.make_denominators();
         }
-        let size = (lr * (1.0 - self.beta1)) as f32;
+        let (size, most) = ((lr * (1.0 - self.beta1)) as f32, (lr / density) as f32);
         for (bucket, pieces) in self.pieces.iter().enumerate() {
             for (range, decay) in &pieces.all {
                 let taken = (lr * f64::from(*decay)) as f32;
@@ -209,7 +210,7 @@ impl Adam {
                 for (weight, (mean, denominator)) in weights[bucket][range.clone()].iter_mut().zip(both) {
                     let decayed =
                         if self.decoupled { taken * *weight } else { taken * *weight / denominator };
-                    *weight -= decayed + size * (mean / denominator);
+                    *weight -= decayed + (size * (mean / denominator)).clamp(-most, most);
                 }
             }
         }

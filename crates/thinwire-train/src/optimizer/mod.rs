@@ -26,12 +26,12 @@ pub use theta::ThetaSchedule;
 
 /// What turns mean gradients into new weights.
 pub trait Optimizer: Send {
-    /// One step of all buckets with the learning rate `lr`. `full`: every element was sent in this step; otherwise the
-    /// means hold sums of several steps at some elements, and nothing at others.
+    /// One step of all buckets with the learning rate `lr`. With a `density` below 1 the means hold sums of several steps
+    /// at that part of the elements, and nothing at others.
     ///
     /// # Panics
     /// When buckets or their lengths are not those it was built for.
-    fn step(&mut self, lr: f64, full: bool, weights: &mut [Vec<f32>], means: &[Vec<f32>]);
+    fn step(&mut self, lr: f64, density: f64, weights: &mut [Vec<f32>], means: &[Vec<f32>]);
 
     /// What it remembers, by name, one run for each bucket.
     fn state(&self) -> Vec<(&'static str, &[Vec<f32>])>;

@@ -91,7 +91,7 @@ impl Sgd {
 }
 
 impl Optimizer for Sgd {
-    fn step(&mut self, lr: f64, _: bool, weights: &mut [Vec<f32>], means: &[Vec<f32>]) {
+    fn step(&mut self, lr: f64, _: f64, weights: &mut [Vec<f32>], means: &[Vec<f32>]) {
         Pieces::check(&self.pieces, weights, means);
         let (lr, momentum) = (lr as f32, self.momentum);
         for (bucket, pieces) in self.pieces.iter().enumerate() {

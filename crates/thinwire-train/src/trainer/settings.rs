@@ -177,15 +177,22 @@ impl Settings {
             schedule @ Schedule::Cosine { .. } => over_the_run(schedule.to_string()),
             schedule => schedule.to_string(),
         };
-        let method = match self.warmup_length() {
-            Some(Length::Part(_)) => over_the_run(self.method.clone()),
-            _ => self.method.clone(),
+        // The warm-up may be the method's own, or the one that the optimiser asks for.
+        let of_the_run = |method: &str| {
+            method::parse(method).is_ok_and(|recipe| matches!(recipe.warmup.length(), Some(Length::Part(_))))
         };
+        let moved = self.with_momentum_moved().is_ok_and(|(method, _)| of_the_run(&method));
+        let (mut method, mut optimizer) = (self.method.clone(), self.optimizer.clone());
+        if of_the_run(&method) {
+            method = over_the_run(method);
+        } else if moved {
+            optimizer = over_the_run(optimizer);
+        }
         let pairs = [
             ("model", self.model.clone()),
             ("data", self.data.clone()),
             ("method", method),
-            ("optimizer", self.optimizer.clone()),
+            ("optimizer", optimizer),
             ("lr", self.lr.base.to_string()),
             ("lr-warmup", self.lr.warmup.to_string()),
             ("lr-schedule", schedule),
@@ -199,12 +206,6 @@ impl Settings {
             ("workers", workers.to_string()),
         ];
         pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
-    }
-
-    /// How long the method warms up; `None` also if there is no such method.
-    fn warmup_length(&self) -> Option<Length> {
-        let (method, _) = self.with_momentum_moved().ok()?;
-        method::parse(&method).ok()?.warmup.length()
     }
 
     /// What runs have in common whose results may be averaged: all of that but the seed, and what changes times only.

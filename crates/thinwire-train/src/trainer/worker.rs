@@ -151,7 +151,7 @@ impl<'a> Worker<'a> {
         let mut events = look.events;
         let report = match outcome {
             Ok(report) => {
-                self.update(step, lr, report.full, &mut times)?;
+                self.update(step, lr, report.density, &mut times)?;
                 Some(report)
             }
             Err(error @ thinwire::Error::Skipped { .. }) => {
@@ -221,12 +221,12 @@ impl<'a> Worker<'a> {
     }
 
     /// New weights from the mean gradients.
-    fn update(&mut self, step: u64, lr: f64, full: bool, times: &mut Times) -> Result<()> {
+    fn update(&mut self, step: u64, lr: f64, density: f64, times: &mut Times) -> Result<()> {
         let at = Instant::now();
         if self.settings.clip > 0.0 {
             clip_norm(&mut self.gradients, self.settings.clip);
         }
-        self.optimizer.step(lr, full, &mut self.weights, &self.gradients);
+        self.optimizer.step(lr, density, &mut self.weights, &self.gradients);
         times.optimizer = at.elapsed().as_secs_f64();
         let every = self.settings.rebroadcast;
         if every > 0 && (step + 1).is_multiple_of(every) {

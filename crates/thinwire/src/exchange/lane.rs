@@ -254,11 +254,12 @@ impl<K: Kernels> Lane<K> {
         }
     }
 
-    /// Whether every element travels at this point of the training.
-    pub fn sends_everything(&self, progress: Progress) -> bool {
-        let exchange = self.compressor.recipe().exchange;
-        matches!(exchange, Exchange::Dense | Exchange::Quantized(_))
-            || self.compressor.is_dense(self.assigned.progress(progress))
+    /// The part of the elements that travel at this point of the training: 1 for all of them.
+    pub fn density(&self, progress: Progress) -> f64 {
+        match self.compressor.recipe().exchange {
+            Exchange::Dense | Exchange::Quantized(_) => 1.0,
+            _ => self.compressor.density(self.assigned.progress(progress)),
+        }
     }
 
     /// How everything is sent in a few bits at this point of the training, if it is.

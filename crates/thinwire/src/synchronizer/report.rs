@@ -12,9 +12,9 @@ pub struct StepReport {
     pub step: u64,
     /// How many ranks took part.
     pub ranks: usize,
-    /// Whether every element was sent, as in a warm-up: then no value of the mean is late, but for what a step before
-    /// this one has kept.
-    pub full: bool,
+    /// The least density of a bucket, the same on all ranks. At 1 every element was sent, as in a warm-up: then no value
+    /// of the mean is late, but for what a step before this one has kept.
+    pub density: f64,
     /// What was selected and encoded, summed over the buckets.
     pub compression: Report,
     /// The rank that named the coordinates of the first bucket for which one did; the first, if several did.

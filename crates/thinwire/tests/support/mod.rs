@@ -235,7 +235,9 @@ pub fn check_weighted_mean(group: &SharedGroup) {
             let total: f64 = (0..size).map(samples).sum();
             let expected: f64 =
                 (0..size).map(|rank| (rank as f64 + 1.0) * samples(rank)).sum::<f64>() / total;
-            assert!((mean[0][0] as f64 - expected).abs() < 1e-5, "{method}: {} {expected}", mean[0][0]);
+            // A scale is rounded up by up to 2^-7.
+            let within = if method == "quantized" { 0.01 * expected } else { 1e-5 };
+            assert!((mean[0][0] as f64 - expected).abs() < within, "{method}: {} {expected}", mean[0][0]);
         }
     }
 }

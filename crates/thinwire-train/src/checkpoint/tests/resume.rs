@@ -56,7 +56,7 @@ impl Worker {
                 self.weights.iter().map(|run| run.iter().enumerate().map(slope).collect()).collect();
             self.synchronizer.set_epoch(step as f64 / 4.0);
             self.synchronizer.step(&mut gradients, &self.weights).unwrap();
-            self.optimizer.step(0.05, true, &mut self.weights, &gradients);
+            self.optimizer.step(0.05, 1.0, &mut self.weights, &gradients);
         }
     }
 }

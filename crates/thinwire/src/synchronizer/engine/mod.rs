@@ -366,7 +366,7 @@ impl<K: Kernels> Engine<K> {
         StepReport {
             step: self.progress.step,
             ranks: self.group.size(),
-            full: self.lanes.iter().all(|lane| lane.sends_everything(begun.situation.progress)),
+            density: self.lanes.iter().map(|lane| lane.density(begun.situation.progress)).fold(1.0, f64::min),
             compression,
             leader: self.lanes.iter().find_map(Lane::leader),
             traffic: self.group.traffic() - begun.traffic,
