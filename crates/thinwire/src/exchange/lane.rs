@@ -268,7 +268,7 @@ impl<K: Kernels> Lane<K> {
         match recipe.exchange {
             // Who asks for all of it wants values as they are, and the residual emptied.
             Exchange::Quantized(quantizer) => Ok(Some(quantizer).filter(|_| progress.density != Some(1.0))),
-            _ => recipe.warmup.bits(progress).map(|bits| Quantizer::new(bits)).transpose(),
+            _ => recipe.warmup.bits(progress).map(Quantizer::new).transpose(),
         }
     }
 
