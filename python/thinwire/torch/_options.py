@@ -16,6 +16,7 @@ from thinwire import _native
 from thinwire._method import Value, method_text, methods
 from thinwire.errors import BadArgument
 from thinwire.torch._adamw import AdamW
+from thinwire.torch._optimizer import is_sgd
 
 #: Safe with any optimiser.
 DEFAULT_METHOD = "quantized"
@@ -117,27 +118,40 @@ def method_with_defaults(
     method: Optional[str], density: Optional[float], parameters: "dict[str, Value]", options: Options
 ) -> str:
     """The method as one text. If no density is given it is 1 %, whatever the method: the 0.1 % that some methods
-    have as their own default needs a warm-up, without which a short training loses accuracy."""
+    have as their own default needs a warm-up, without which a short training loses accuracy. ``auto`` may send a part
+    of the gradient if the optimiser is SGD."""
     if method is None and density is not None:
         raise BadArgument(
             f"density is {density!r}, and the default method sends everything, in 4 bits; give a method that sends a part"
             " of the gradient, such as method='topk', or leave density out"
         )
     method = DEFAULT_METHOD if method is None else method
-    if density is None and isinstance(method, str) and "density" not in parameters:
-        name, _, given = method.partition(":")
-        known = methods().get(name.strip())
-        given_names = [entry.partition("=")[0].strip() for entry in given.split(",")]
-        if known is not None and "density" in known.parameters and "density" not in given_names:
+    if density is None and isinstance(method, str):
+        known = methods().get(method.partition(":")[0].strip())
+        if known is not None and "density" in known.parameters and not _names(method, parameters, "density"):
             density = DEFAULT_DENSITY
     text = method_text(method, density, **parameters)
+    # The candidates that are the default are not in the text, though somebody may have named them.
+    if text.partition(":")[0] == "auto" and is_sgd(options.optimizer) and not _names(method, parameters, "methods"):
+        text = _native.for_sgd(text)
     return with_local_momentum(text, options.optimizer) if isinstance(options.optimizer, AdamW) else text
+
+
+def _names(method: str, parameters: "dict[str, Value]", name: str) -> bool:
+    """Whether a method has this parameter given, in its text or beside it."""
+    in_text = [entry.partition("=")[0].strip() for entry in method.partition(":")[2].split(",")]
+    return name in parameters or name in in_text
 
 
 def with_local_momentum(method: str, optimizer: AdamW) -> str:
     """A sparse method with the momentum of this optimiser, and with a quantised warm-up unless it has one."""
     name, _, given = method.partition(":")
     known = methods()[name].parameters
+    if name == "auto" and _native.describe(method)["sparse"]:
+        raise BadArgument(
+            f"{method} with thinwire.torch.AdamW, whose momentum auto can't take to its candidates; expected a sparse"
+            " method by its name, such as method='topk', or candidates that send everything"
+        )
     if "masking" not in known or not _native.describe(method)["sparse"]:
         return method
     ours = {"momentum": optimizer.momentum, "masking": False, "warmup": WARMUP}
