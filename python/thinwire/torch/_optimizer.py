@@ -35,7 +35,7 @@ def has_second_moment(optimizer: Any) -> bool:
 
 
 def is_sgd(optimizer: Any) -> bool:
-    """Whether it is known to take sparse gradients with error feedback. Of others nobody knows what they do with them."""
+    """Whether it is known to keep its accuracy with a sparse method."""
     named = "sgd" in type(optimizer).__name__.lower() and not has_second_moment(optimizer)
     return named or isinstance(optimizer, torch.optim.SGD)
 
