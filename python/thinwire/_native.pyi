@@ -56,6 +56,9 @@ class Compressor:
 def methods() -> list[tuple[str, str, str, dict[str, tuple[str, str]]]]:
     """Every method: name, summary, paper, and parameters with default and help."""
 
+def for_sgd(spec: str) -> str:
+    """``auto`` with sparse candidates, unless it names its candidates; other methods as they are."""
+
 def describe(spec: str) -> dict[str, Any]:
     """``spec``: the shortest text; ``needs_weights``; ``momentum``; ``sparse``: whether it may send a part only; and by what
     its ``warmup`` is counted: "epochs", "steps", "run", or ``None``."""

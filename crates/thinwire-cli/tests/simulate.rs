@@ -5,6 +5,9 @@ mod common;
 use common::Folder;
 use serde_json::Value;
 
+/// With sparse methods among the candidates, so that there is a density to search for.
+const SPARSE: &str = "auto:methods=dense|dense:values=bf16|topk|ar-topk";
+
 fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
@@ -17,7 +20,7 @@ fn error(words: &str) -> String {
 
 #[test]
 fn the_controller_beside_the_oracle() {
-    let text = Folder::new().text("simulate --schedule c2 --steps 600");
+    let text = Folder::new().text(&format!("simulate --schedule c2 --steps 600 --method {SPARSE}"));
     for part in [
         "25.6 M parameters in 1 bucket, 600 steps, seed 1",
         "10.0 Gbit/s 8.00 ms from step 144",
@@ -43,7 +46,8 @@ fn the_same_seed_gives_the_same_run_and_another_another() {
 
 #[test]
 fn all_fixed_methods_and_the_best_of_them_in_hindsight() {
-    let found = Folder::new().json("simulate --compare -n 16 --steps 300 --params 5M --bucket 10MB");
+    let setting = "-n 16 --steps 300 --params 5M --bucket 10MB";
+    let found = Folder::new().json(&format!("simulate --compare {setting} --method {SPARSE}"));
     assert_eq!(found["assumed"]["buckets"], 2);
     assert_eq!(found["networks"].as_array().unwrap().len(), 4);
     let auto = number(&found["run"]["seconds"]);
@@ -91,6 +95,7 @@ fn what_can_not_be_is_named() {
         ("simulate --method nonsense", "nonsense"),
         ("simulate --method auto:warmup=linear/5", "no epochs"),
         ("simulate --steps 0", "--steps 0"),
+        ("simulate --compare --method topk", "--compare is for auto"),
         ("simulate --plot run.png", "svg"),
         ("simulate --bucket 1kB --params 100M", "buckets"),
     ] {

@@ -42,6 +42,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(group::forget_calls, module)?)?;
     module.add_function(wrap_pyfunction!(synchronizer::cuda_unusable, module)?)?;
     module.add_function(wrap_pyfunction!(methods::methods, module)?)?;
+    module.add_function(wrap_pyfunction!(methods::for_sgd, module)?)?;
     module.add_function(wrap_pyfunction!(methods::describe, module)?)?;
     module.add_function(wrap_pyfunction!(cost::network_from_text, module)?)?;
     module.add_function(wrap_pyfunction!(cost::network_from_numbers, module)?)?;

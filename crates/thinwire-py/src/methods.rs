@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use thinwire::memory::{Length, Warmup};
-use thinwire::method::{METHODS, parse};
+use thinwire::method::{self, METHODS, parse};
 use thinwire::pipeline::Momentum;
 
 use crate::error::OrException;
@@ -22,6 +22,12 @@ pub fn methods(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
     Ok(list)
 }
 
+/// `auto` with sparse candidates, unless it names its candidates; other methods as they are.
+#[pyfunction]
+pub fn for_sgd(spec: &str) -> PyResult<String> {
+    method::for_sgd(spec).or_exception()
+}
+
 /// What a method given as text comes to: its shortest text (`spec`), whether it looks at the weights (`needs_weights`), its
 /// `momentum`, whether it sends, or may come to send, a part of the gradient only (`sparse`), and by what its `warmup` is
 /// counted: `epochs`, `steps`, the `run`, or nothing.
@@ -32,7 +38,10 @@ pub fn describe<'py>(py: Python<'py>, spec: &str) -> PyResult<Bound<'py, PyDict>
         Momentum::Off => 0.0,
         Momentum::HeavyBall(momentum) | Momentum::Nesterov(momentum) => momentum,
     };
-    let sparse = recipe.limits.is_some() || recipe.selector.is_some() && recipe.density < 1.0;
+    let sparse = match &recipe.limits {
+        Some(limits) => limits.selects().or_exception()?,
+        None => recipe.selector.is_some() && recipe.density < 1.0,
+    };
     let warmup = match recipe.warmup.length() {
         Some(Length::Steps(_)) => Some("steps"),
         Some(Length::Part(_)) => Some("run"),

@@ -60,6 +60,9 @@ def second_moment(rank: int) -> "dict[str, list[str]]":
         "topk": ("topk", lambda p: adamw(p, 1e-3), False),
         "told": ("redsync", lambda p: adam(p, 1e-3), True),
         "auto": ("auto", lambda p: adamw(p, 1e-3), False),
+        "auto told": ("auto", lambda p: adamw(p, 1e-3), True),
+        "auto named": ("auto:methods=dense|topk", lambda p: adamw(p, 1e-3), False),
+        "auto full": ("auto:methods=dense|quantized", lambda p: adamw(p, 1e-3), False),
         "quantized": ("quantized", lambda p: adamw(p, 1e-3), False),
         "everything": ("topk:density=1", lambda p: adamw(p, 1e-3), False),
         "sgd": ("topk", lambda p: sgd(p, 0.1, momentum=0.9), False),
@@ -69,9 +72,10 @@ def second_moment(rank: int) -> "dict[str, list[str]]":
 
 def test_a_sparse_method_under_adam_is_warned_of_once() -> None:
     for found in run(2, second_moment):
-        for name in ("topk", "told", "auto"):
+        for name in ("topk", "told", "auto named"):
             assert len(found[name]) == 1 and "'quantized'" in found[name][0], (name, found[name])
-        assert found["quantized"] == found["everything"] == found["sgd"] == []
+        for name in ("quantized", "everything", "sgd", "auto", "auto told", "auto full"):
+            assert found[name] == [], name
 
 
 def warm_up(rank: int) -> "dict[str, Any]":

@@ -427,7 +427,8 @@ def compress(
         optimizer: A :class:`thinwire.torch.AdamW`, which a sparse method needs to keep the loss of AdamW: the method
             then has its momentum, and a warm-up of 15 % of ``total_steps`` unless it has another one. Any other is
             only looked at: a warning tells if its momentum doubles that of the method, or if it has a second moment
-            (Adam and its kin) and the method is sparse; the first step of an optimiser is noticed too.
+            (Adam and its kin) and the method is sparse; the first step of an optimiser is noticed too. With
+            ``"auto"``, SGD given here lets it choose ``topk`` and ``ar-topk`` too; else it sends everything.
         mean: ``"ranks"``: every rank counts the same. ``"samples"``: by what :meth:`HookState.set_samples` says.
         steps_per_epoch: For warm-ups that are counted in epochs; otherwise call :meth:`HookState.set_epoch`.
         total_steps: The steps of the whole run, for warm-ups that are a part of it (``warmup="quantized/15%"``).

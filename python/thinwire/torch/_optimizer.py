@@ -34,6 +34,12 @@ def has_second_moment(optimizer: Any) -> bool:
     return any(part in name for part in SECOND_MOMENT)
 
 
+def is_sgd(optimizer: Any) -> bool:
+    """Whether it is known to keep its accuracy with a sparse method."""
+    named = "sgd" in type(optimizer).__name__.lower() and not has_second_moment(optimizer)
+    return named or isinstance(optimizer, torch.optim.SGD)
+
+
 def explain(method: str, momentum: float, sparse: bool, optimizer: Any, parameters: "set[torch.Tensor]") -> None:
     """Warns of what does not go together."""
     name = type(optimizer).__name__

@@ -16,6 +16,7 @@ from thinwire import _native
 from thinwire._method import Value, method_text, methods
 from thinwire.errors import BadArgument
 from thinwire.torch._adamw import AdamW
+from thinwire.torch._optimizer import is_sgd
 
 #: Safe with any optimiser.
 DEFAULT_METHOD = "quantized"
@@ -117,21 +118,24 @@ def method_with_defaults(
     method: Optional[str], density: Optional[float], parameters: "dict[str, Value]", options: Options
 ) -> str:
     """The method as one text. If no density is given it is 1 %, whatever the method: the 0.1 % that some methods
-    have as their own default needs a warm-up, without which a short training loses accuracy."""
+    have as their own default needs a warm-up, without which a short training loses accuracy. ``auto`` may send a part
+    of the gradient if the optimiser is SGD."""
     if method is None and density is not None:
         raise BadArgument(
             f"density is {density!r}, and the default method sends everything, in 4 bits; give a method that sends a part"
             " of the gradient, such as method='topk', or leave density out"
         )
     method = DEFAULT_METHOD if method is None else method
-    if density is None and isinstance(method, str) and "density" not in parameters:
+    given = {*_names_in(method), *parameters} if isinstance(method, str) else set()
+    if density is None and isinstance(method, str) and "density" not in given:
         known = methods().get(method.partition(":")[0].strip())
-        if known is not None and "density" in known.parameters and "density" not in _names_in(method):
+        if known is not None and "density" in known.parameters:
             density = DEFAULT_DENSITY
     text = method_text(method, density, **parameters)
-    if not isinstance(options.optimizer, AdamW):
-        return text
-    return _with_local_momentum(text, options.optimizer, {*_names_in(method), *parameters})
+    # The candidates that are the default are not in the text, though somebody may have named them.
+    if text.partition(":")[0] == "auto" and is_sgd(options.optimizer) and "methods" not in given:
+        text = _native.for_sgd(text)
+    return _with_local_momentum(text, options.optimizer, given) if isinstance(options.optimizer, AdamW) else text
 
 
 def _names_in(method: str) -> "list[str]":
@@ -141,8 +145,14 @@ def _names_in(method: str) -> "list[str]":
 
 def _with_local_momentum(method: str, optimizer: AdamW, given: "set[str]") -> str:
     """A sparse method with the momentum of this optimiser, and a quantised warm-up, but for what was `given`."""
-    known = methods()[method.partition(":")[0]].parameters
-    if "masking" not in known or not _native.describe(method)["sparse"]:
+    name = method.partition(":")[0]
+    known, sparse = methods()[name].parameters, _native.describe(method)["sparse"]
+    if name == "auto" and sparse:
+        raise BadArgument(
+            f"{method} with thinwire.torch.AdamW, whose momentum auto can't take to its candidates; expected a sparse"
+            " method by its name, such as method='topk', or candidates that send everything"
+        )
+    if "masking" not in known or not sparse:
         return method
     ours = {"momentum": optimizer.momentum, "masking": False, "warmup": WARMUP}
     return method_text(method, **{name: value for name, value in ours.items() if name not in given})

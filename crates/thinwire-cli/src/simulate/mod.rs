@@ -43,7 +43,7 @@ pub struct Arguments {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 64)]
     workers: usize,
     /// The method, with its parameters: auto, or a fixed one such as topk:density=0.01
-    #[arg(short, long, default_value = "auto", conflicts_with = "compare")]
+    #[arg(short, long, default_value = "auto")]
     method: String,
     /// How the network changes: c1 or c2, the schedules of AR-Topk's paper, or a file with lines such as
     /// `at 30s: 1gbit,50ms` or `at step 300: 1gbit,50ms`
@@ -76,7 +76,7 @@ pub struct Arguments {
     /// What everything random begins with
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Also run fixed methods, and find the best fixed choice in hindsight
+    /// Also run fixed methods, and find the best fixed choice in hindsight; with auto
     #[arg(long)]
     compare: bool,
     /// Also draw the time of each step, and what it sends
@@ -91,6 +91,7 @@ const AFTER_HELP: &str = "\
 Examples:
   thinwire simulate                                             # auto on 64 workers, schedule c1
   thinwire simulate -n 1024 --schedule c2 --compare             # with every fixed method beside it
+  thinwire simulate --method 'auto:methods=dense|topk|ar-topk'  # may send a part of the gradient, as under SGD
   thinwire simulate --link 100mbit,5ms -n 8 --model vgg16 --method ar-topk:density=0.01
   thinwire simulate -n 256 --uneven 2 --stragglers 2%x3 --noise 20% --plot run.svg
   thinwire simulate --method 'auto:methods=dense|topk|redsync,target_gain=0.3'
@@ -126,6 +127,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut outcome = match Driver::parse(&arguments.method, &scene)? {
         Driver::Auto(limits) => arguments.automatic(&scene, &limits)?,
         fixed => {
+            ensure!(!arguments.compare, "--compare is for auto; --method {} is fixed", arguments.method);
             let run = simulate(&scene, &fixed, &mut |step| tell(&arguments.method, step, &scene))?;
             Outcome::fixed(arguments, &scene, Named::new(&arguments.method, run))
         }

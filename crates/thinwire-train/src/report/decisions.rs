@@ -41,6 +41,7 @@ fn row(out: &mut String, decision: &Decision) {
         Reason::Gain => "gain",
         Reason::Time => "times",
         Reason::Warmup => "warm-up",
+        Reason::Residual => "residual",
     };
     let (density, gain) = match decision.is_dense() {
         true => ("all".to_owned(), "1".to_owned()),

@@ -243,7 +243,7 @@ impl Settings {
     /// Where the method corrects momentum, as its paper asks, the optimiser's momentum moves into the method's
     /// memory: gives the method to use, and whether that was done. `dgc` and `redsync` do it by themselves, other
     /// methods when they are given a `momentum`. Under Adam every sparse method gets a local momentum, without masking,
-    /// and a quantised warm-up unless it has another one.
+    /// and a quantised warm-up unless it has another one. Without Adam `auto` gets sparse candidates, unless it names some.
     pub fn with_momentum_moved(&self) -> Result<(String, bool)> {
         let (name, parameters) = split_spec(&self.method);
         let recipe = method::parse(&self.method)?;
@@ -263,6 +263,7 @@ impl Settings {
             return Ok((method::parse(&format!("{name}:{}", all.join(",")))?.spec, true));
         }
         match optimizer.momentum() {
+            _ if name == "auto" && optimizer.beta1().is_none() => Ok((method::for_sgd(&self.method)?, false)),
             Some(momentum) if matches!(name, "dgc" | "redsync") && !given("momentum") => {
                 let comma = if parameters.is_empty() { "" } else { "," };
                 let moved = match given("nesterov") {
@@ -306,6 +307,18 @@ mod tests {
         for method in ["quantized", "dense", "topk:density=1", "topk:feedback=false"] {
             assert_eq!(moved(method, "adam"), (method.into(), false));
         }
+    }
+
+    #[test]
+    fn auto_selects_only_where_the_optimiser_takes_it() {
+        let candidates = |optimizer: &str, method: &str| moved(method, optimizer).0;
+        assert!(candidates("sgd", "auto").ends_with("|quantized|topk|ar-topk"));
+        assert!(candidates("sgd:momentum=0", "auto:min_density=0.01").contains("|topk|ar-topk,"));
+        for optimizer in ["adam", "adamw"] {
+            assert_eq!(candidates(optimizer, "auto"), "auto");
+            assert_eq!(candidates(optimizer, "auto:methods=dense|topk"), "auto:methods=dense|topk");
+        }
+        assert_eq!(candidates("sgd", "auto:methods=dense|fft"), "auto:methods=dense|fft");
     }
 
     #[test]

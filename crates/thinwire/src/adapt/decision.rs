@@ -28,6 +28,17 @@ pub enum Reason {
     Time,
     /// The warm-up came to another density.
     Warmup,
+    /// The residual ran away.
+    Residual,
+}
+
+/// A residual that runs away: what steps sent of it.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Runaway {
+    /// The share of the accumulated energy that a step sent, the mean over the last ones.
+    pub sent: f64,
+    /// The least that is enough.
+    pub least: f64,
 }
 
 /// One decision of a controller, with everything it went by.
@@ -45,18 +56,21 @@ pub struct Decision {
     pub compute: f64,
     /// The ways that were chosen, and for how many buckets.
     pub ways: Vec<(String, usize)>,
-    /// The density of those that do not send everything.
+    /// The density of those that do not send everything; 1 where all do.
     pub density: f64,
     /// The share of the gradient's energy that will be sent, as far as known.
     pub gain: f64,
     /// Seconds of synchronising that it is expected to take in each step.
     pub seconds: f64,
-    /// Seconds that sending everything would take, if that is allowed.
+    /// Seconds that sending everything by `dense` would take, if that is allowed.
     pub dense_seconds: Option<f64>,
     /// The best that was not chosen, and its seconds.
     pub second: Option<(String, f64)>,
     /// The gains at the densities of the ladder, if they have been measured.
     pub gains: Option<[f64; LADDER.len()]>,
+    /// What the steps sent, where the residual ran away.
+    #[serde(default)]
+    pub residual: Option<Runaway>,
     /// Whether anything differs from before.
     pub changes: bool,
 }
@@ -70,7 +84,7 @@ impl Decision {
 
     /// Whether everything is sent.
     pub fn is_dense(&self) -> bool {
-        self.ways.iter().all(|(way, _)| way.starts_with("dense"))
+        self.ways.iter().all(|(way, _)| way.starts_with("dense") || way.starts_with("quantized"))
     }
 
     /// All of it as JSON, with the sentence as `text`.
@@ -101,16 +115,20 @@ impl std::fmt::Display for Decision {
             true => format!(", {} of computing", ms(self.compute)),
             false => String::new(),
         };
+        f.write_str(match self.reason {
+            Reason::Start => "start",
+            Reason::Network => "the network changed",
+            Reason::Gain => "gains measured",
+            Reason::Time => "times measured",
+            Reason::Warmup => "warm-up",
+            Reason::Residual => "the residual runs away",
+        })?;
+        if let Some(Runaway { sent, least }) = self.residual {
+            write!(f, ", steps sent {:.3} % of its energy, less than {:.3} %", 100.0 * sent, 100.0 * least)?;
+        }
         write!(
             f,
-            "{}: {:.4} Gbit/s, {}{computing}; {kept}{}",
-            match self.reason {
-                Reason::Start => "start",
-                Reason::Network => "the network changed",
-                Reason::Gain => "gains measured",
-                Reason::Time => "times measured",
-                Reason::Warmup => "warm-up",
-            },
+            ": {:.4} Gbit/s, {}{computing}; {kept}{}",
             8e-9 / self.network.seconds_per_byte,
             ms(self.network.latency),
             self.ways_in_words(),
@@ -119,7 +137,8 @@ impl std::fmt::Display for Decision {
             write!(f, " at {:.3} % (gain {:.2})", 100.0 * self.density, self.gain)?;
         }
         write!(f, ", {} a step", ms(self.seconds))?;
-        if let (false, Some(dense), Some(saves)) = (self.is_dense(), self.dense_seconds, self.saves()) {
+        let is_dense = self.ways.iter().all(|(way, _)| way.starts_with("dense"));
+        if let (false, Some(dense), Some(saves)) = (is_dense, self.dense_seconds, self.saves()) {
             write!(f, ", dense {}: saves {:.0} % of a step", ms(dense), 100.0 * saves)?;
         }
         match &self.second {

@@ -50,6 +50,11 @@ impl Limits {
         Ok(ways)
     }
 
+    /// Whether something may be chosen that sends a part of the gradient only.
+    pub fn selects(&self) -> Result<bool> {
+        Ok(self.ways()?.iter().any(|way| !way.is_dense()))
+    }
+
     /// Refuses what can't be, in the words of the method `spec`.
     pub fn check(&self, spec: &str) -> Result<()> {
         let wrong = |name: &str, value: String, expected: String| {

@@ -8,7 +8,7 @@ use crate::Result;
 
 /// Compressing costs accuracy, so it has to save at least this part of a step against sending everything.
 pub const MARGIN: f64 = 0.1;
-/// Sending everything in fewer bits costs little, so it has to save at least this part of a step against all of them.
+/// Sending everything in fewer bits costs little, so it has to save at least this part of a step against more of them.
 pub const SMALL_MARGIN: f64 = 0.02;
 
 /// What is known when something is to be chosen.
@@ -28,6 +28,8 @@ pub struct Problem<'a> {
     pub curve: &'a Curve,
     /// Seconds of a step apart from synchronising.
     pub compute: f64,
+    /// Whether only ways that send everything may be taken.
+    pub full_only: bool,
 }
 
 /// What steps by one way have shown, against the model.
@@ -56,7 +58,9 @@ pub struct Solution {
     pub gain: f64,
     /// Seconds of synchronising.
     pub seconds: f64,
-    /// Seconds of synchronising if everything is sent, by the fastest way that does.
+    /// Seconds of synchronising if everything is sent, in however many bits, by the fastest way that does.
+    pub full_seconds: f64,
+    /// Seconds of synchronising by the fastest way of `dense`.
     pub dense_seconds: f64,
     /// The best with another method, and its seconds.
     pub second: Option<(usize, f64)>,
@@ -66,12 +70,12 @@ impl Problem<'_> {
     /// Searches for the density, and the ways that are fastest at it, bucket by bucket.
     ///
     /// Time and one over the gain are weighed against each other as in AR-Topk. Sending everything is better than that
-    /// if it is not more than [`MARGIN`] slower, counted in whole steps, and in full precision better than in low if that
+    /// if it is not more than [`MARGIN`] slower, counted in whole steps, and in more bits better than in fewer if that
     /// is not more than [`SMALL_MARGIN`] slower.
     pub fn solve(&self) -> Result<Solution> {
         let Limits { min_density: low, max_density: high, time_weight, .. } = *self.limits;
-        if self.ways.iter().all(Way::is_dense) {
-            return Ok(self.at(high));
+        if !self.selects() {
+            return Ok(self.at(1.0));
         }
         // The least density with the gain that is asked for; the largest, if none has it.
         let bottom = Interval::new(low, high, Scale::Logarithmic)?;
@@ -92,33 +96,49 @@ impl Problem<'_> {
         Ok(self.at(picked.map_or(high, |point| point.x)))
     }
 
-    /// The best at a density.
+    /// The best at a density; where everything must be sent the density is 1, whatever is asked for.
     pub fn at(&self, density: f64) -> Solution {
         // What travels is what an f32 holds, and all ranks must find the same.
-        let density = f64::from(density as f32);
+        let density = if self.selects() { f64::from(density as f32) } else { 1.0 };
         let lines = self.lines(density);
-        let best = |is_such: fn(&Way) -> bool| {
-            let such: Vec<usize> = (0..self.ways.len()).filter(|way| is_such(&self.ways[*way])).collect();
-            (!such.is_empty()).then(|| self.best(&lines, &such))
-        };
-        // One bucket that sends everything makes all of them wait for a verdict.
-        let mixed = [best(|_| true), best(|way| !way.is_dense())];
-        let fastest = mixed.into_iter().flatten().reduce(|a, b| if b.1 < a.1 { b } else { a });
-        // Whether the slower of two is to be taken, because it loses less than this part of a step.
-        let near = |slow: f64, fast: f64, margin: f64| slow - fast < margin * (self.compute + slow);
-        let (mut ways, mut seconds) = fastest.unwrap_or_default();
-        let mut dense_seconds = f64::INFINITY;
-        if let Some(dense) = best(Way::is_dense) {
-            dense_seconds = dense.1;
-            if near(dense_seconds, seconds, MARGIN) {
-                let exact = best(Way::is_exact).filter(|exact| near(exact.1, dense_seconds, SMALL_MARGIN));
-                (ways, seconds) = exact.unwrap_or(dense);
-            }
+        let (mut ways, mut seconds) = self.fastest(&lines, |_| true).unwrap_or_default();
+        let full = self.fastest(&lines, Way::is_dense);
+        let full_seconds = full.as_ref().map_or(f64::INFINITY, |full| full.1);
+        if let Some(full) = full.filter(|full| self.near(full.1, seconds, MARGIN)) {
+            (ways, seconds) = self.in_most_bits(&lines, full);
         }
+        let dense = self.fastest(&lines, |way| way.is_dense() && !way.is_quantized());
+        let dense_seconds = dense.map_or(f64::INFINITY, |dense| dense.1);
         let everything = ways.iter().all(|way| self.ways[*way].is_dense());
         let gain = if everything { 1.0 } else { self.curve.at(density) };
         let second = self.second(&lines, &ways);
-        Solution { ways, density, gain, seconds, dense_seconds, second }
+        Solution { ways, density, gain, seconds, full_seconds, dense_seconds, second }
+    }
+
+    /// Whether a part of the gradient may be sent, so that there is a density to choose.
+    pub fn selects(&self) -> bool {
+        self.allowed().any(|way| !self.ways[way].is_dense())
+    }
+
+    /// The numbers of the ways that may be taken.
+    fn allowed(&self) -> impl Iterator<Item = usize> {
+        (0..self.ways.len()).filter(|way| !self.full_only || self.ways[*way].is_dense())
+    }
+
+    /// Whether the slower of two is to be taken, because it loses less than this part of a step.
+    fn near(&self, slow: f64, fast: f64, margin: f64) -> bool {
+        slow - fast < margin * (self.compute + slow)
+    }
+
+    /// Of the choices that send everything the one in the most bits that is hardly slower than `full`, the fastest.
+    fn in_most_bits(&self, lines: &[Line], full: (Vec<usize>, f64)) -> (Vec<usize>, f64) {
+        let mut widths: Vec<f64> = self.ways.iter().filter_map(Way::bits).collect();
+        widths.sort_unstable_by(|one, other| other.total_cmp(one));
+        let hardly_slower = widths.into_iter().find_map(|least| {
+            let such = |way: &Way| way.bits().is_some_and(|bits| bits >= least);
+            self.fastest(lines, such).filter(|found| self.near(found.1, full.1, SMALL_MARGIN))
+        });
+        hardly_slower.unwrap_or(full)
     }
 
     /// The seconds of a choice that was made before.
@@ -154,13 +174,17 @@ impl Problem<'_> {
     }
 
     fn seconds(&self, density: f64) -> f64 {
-        let lines = self.lines(density);
-        let fastest = |dense_too: bool| {
-            let all = (0..self.ways.len()).filter(|way| dense_too || !self.ways[*way].is_dense());
-            let (ways, seconds) = self.best(&lines, &all.collect::<Vec<_>>());
-            if ways.is_empty() && !self.buckets.is_empty() { f64::INFINITY } else { seconds }
-        };
-        fastest(true).min(fastest(false))
+        self.fastest(&self.lines(density), |_| true).map_or(f64::INFINITY, |(_, seconds)| seconds)
+    }
+
+    /// The fastest of such ways for each bucket, and the seconds of all; `None` without any. One bucket that goes by
+    /// `dense` makes all of them wait for a verdict, so that it may be better without.
+    fn fastest(&self, lines: &[Line], is_such: impl Fn(&Way) -> bool) -> Option<(Vec<usize>, f64)> {
+        let such: Vec<usize> = self.allowed().filter(|way| is_such(&self.ways[*way])).collect();
+        let unjudged = such.iter().copied().filter(|way| self.ways[*way].verdict().is_none());
+        let both = [such.clone(), unjudged.collect()];
+        let found = both.iter().filter(|ways| !ways.is_empty()).map(|ways| self.best(lines, ways));
+        found.reduce(|a, b| if b.1 < a.1 { b } else { a })
     }
 
     /// For each way its seconds as a straight line over the elements of a bucket: a model with many buckets is priced
@@ -193,7 +217,7 @@ impl Problem<'_> {
     /// The fastest that sends all buckets by one method which the choice does not use.
     fn second(&self, lines: &[Line], chosen: &[usize]) -> Option<(usize, f64)> {
         let used: Vec<&str> = chosen.iter().map(|way| self.ways[*way].method.as_str()).collect();
-        let others = (0..self.ways.len()).filter(|way| !used.contains(&self.ways[*way].method.as_str()));
+        let others = self.allowed().filter(|way| !used.contains(&self.ways[*way].method.as_str()));
         let seconds = |way: usize| {
             let buckets = self.buckets.iter().map(|elements| lines[way].at(*elements)).sum::<f64>();
             buckets + self.verdict(&[way]).seconds()
@@ -244,6 +268,7 @@ mod tests {
             limits: &limits,
             curve: &curve,
             compute,
+            full_only: false,
         };
         (problem.solve().unwrap(), ways)
     }

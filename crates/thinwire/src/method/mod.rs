@@ -26,6 +26,7 @@ mod random_k;
 mod redsync;
 mod topk;
 
+pub use auto::for_sgd;
 pub use parameters::{Kind, Parameter, Parameters, split_spec};
 
 use crate::pipeline::Recipe;

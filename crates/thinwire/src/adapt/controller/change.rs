@@ -23,22 +23,26 @@ impl Controller {
         let problem = self.problem();
         let now = problem.seconds_of(&self.choice.ways, self.warmed(self.choice.density));
         let compresses = |ways: &[usize]| ways.iter().any(|way| !self.ways[*way].is_dense());
-        let exact = |ways: &[usize]| ways.iter().all(|way| self.ways[*way].is_exact());
+        // Bits of the values that are rounded most, where everything is sent.
+        let bits = |ways: &[usize]| {
+            let bits = ways.iter().filter_map(|way| self.ways[*way].bits());
+            bits.fold(f64::INFINITY, f64::min)
+        };
         let calm = self.restlessness(step);
         let worth_it = match (compresses(&self.choice.ways), compresses(&solution.ways)) {
             // The margin is crossed one way at its full height and the other way at half of it.
             (false, true) => {
-                solution.dense_seconds - solution.seconds
-                    > calm * MARGIN * (problem.compute + solution.dense_seconds)
-                    || solution.dense_seconds.is_infinite()
+                solution.full_seconds - solution.seconds
+                    > calm * MARGIN * (problem.compute + solution.full_seconds)
+                    || solution.full_seconds.is_infinite()
             }
             (true, false) => {
-                solution.dense_seconds - now < 0.5 * MARGIN * (problem.compute + solution.dense_seconds)
+                solution.full_seconds - now < 0.5 * MARGIN * (problem.compute + solution.full_seconds)
             }
-            // Sending everything in fewer bits, or in all of them again, likewise.
-            (false, false) if exact(&self.choice.ways) != exact(&solution.ways) => {
+            // Sending everything in fewer bits, or in more of them again, likewise.
+            (false, false) if bits(&self.choice.ways) != bits(&solution.ways) => {
                 let whole = problem.compute + now;
-                match exact(&solution.ways) {
+                match bits(&solution.ways) > bits(&self.choice.ways) {
                     true => solution.seconds - now < 0.5 * SMALL_MARGIN * whole,
                     false => now - solution.seconds > calm * SMALL_MARGIN * whole,
                 }
@@ -71,6 +75,7 @@ impl Controller {
             self.learn_anew();
             (self.since, self.usual_gain) = (0, None);
             self.gain.clear();
+            self.shares.clear();
         }
         let problem = self.problem();
         let dense = self.choice.ways.iter().all(|way| self.ways[*way].is_dense());
@@ -89,13 +94,14 @@ impl Controller {
             reason,
             network: self.network,
             compute: if self.computes.is_empty() { 0.0 } else { problem.compute },
-            density: self.choice.density,
+            density: if dense { 1.0 } else { self.choice.density },
             gain: if dense { 1.0 } else { self.curve.at(self.warmed(self.choice.density)) },
             seconds: problem.seconds_of(&self.choice.ways, self.warmed(self.choice.density)),
             dense_seconds: Some(solution.dense_seconds).filter(|seconds| seconds.is_finite()),
             second,
             gains: self.explored.then(|| self.curve.gains()),
             ways,
+            residual: None,
             changes,
         }
     }

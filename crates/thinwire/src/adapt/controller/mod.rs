@@ -10,6 +10,7 @@
 //! | steps by a new way that take another time than the model says | notes by how much; searches again if it matters |
 //! | several steps in a row that take another time than before | the network changed: finds both of its numbers from the times, or wishes to know the latency, and the bandwidth where that does not settle it; searches again, without measuring gains |
 //! | a gain that is a tenth off what it was | wishes for the gains to be measured; then searches again |
+//! | steps that send next to nothing of what has gathered | the residual runs away: raises the density, and the next time gives sparse methods up |
 //! | a warm-up that has come to another density | finds the fastest ways for that |
 //!
 //! A change has to be worth it: what would save less than a twentieth of a step at about the same density stays as it
@@ -18,6 +19,7 @@
 mod change;
 mod learn;
 mod network;
+mod residual;
 
 use super::cost::Network;
 use super::decision::{Choice, Decision, Reason};
@@ -57,7 +59,7 @@ pub struct Observation {
     pub work: f64,
     /// Seconds from the end of the step before to its own.
     pub interval: f64,
-    /// The share of the energy it sent, on average.
+    /// The share of the energy it sent of the buckets of which a part was selected, on average.
     pub gain: f64,
     /// The density it went by, which a warm-up may hold above the chosen one.
     pub density: f64,
@@ -120,6 +122,12 @@ pub struct Controller {
     compute_known: bool,
     /// The steps after which a choice was changed.
     changed_at: Vec<u64>,
+    /// The shares of the energy that the last steps sent, while they are too small.
+    shares: Vec<f64>,
+    /// Whether only ways that send everything may be chosen, because a residual ran away.
+    full_only: bool,
+    /// Whether nothing more can be done about a residual that runs away.
+    powerless: bool,
 }
 
 impl Controller {
@@ -155,6 +163,9 @@ impl Controller {
             warm_priced: None,
             compute_known: false,
             changed_at: Vec::new(),
+            shares: Vec::new(),
+            full_only: false,
+            powerless: false,
         })
     }
 
@@ -176,7 +187,7 @@ impl Controller {
     /// The first decision, before anything is known of the gradients: the fastest at the largest density, or at that of
     /// a warm-up if it begins above.
     pub fn start(&mut self, step: u64, warmup: f64) -> Decision {
-        let density = self.limits.max_density;
+        let density = if self.problem().selects() { self.limits.max_density } else { 1.0 };
         self.warm = Some(warmup).filter(|warm| *warm > density);
         self.warm_priced = self.warm;
         let solution = self.at(&self.problem(), density);
@@ -196,6 +207,7 @@ impl Controller {
         (self.probing, self.answered_late, self.exploring) = (false, 0, false);
         (self.last_explored, self.certain_until) = (self.last_explored.min(step), 0);
         self.changed_at.clear();
+        self.shares.clear();
         self.learn_anew();
     }
 
@@ -209,6 +221,9 @@ impl Controller {
             return Ok(Wish::Nothing);
         }
         self.note_compute(seen);
+        if let Some(decision) = self.watch_residual(seen)? {
+            return Ok(Wish::Change(Box::new(decision)));
+        }
         self.answered_late += u64::from(self.probing);
         if self.answered_late > 10 {
             // The step with the answer was skipped.
@@ -313,7 +328,9 @@ impl Controller {
     /// The best at a density, by the ways that are fastest at the one a warm-up makes of it.
     fn at(&self, problem: &Problem<'_>, density: f64) -> Solution {
         let found = problem.at(self.warmed(density));
-        Solution { density: f64::from(density as f32), ..found }
+        // Without anything to select the density stays what the problem says.
+        let density = if problem.selects() { f64::from(density as f32) } else { found.density };
+        Solution { density, ..found }
     }
 
     /// The density that steps go by where this one is chosen.
@@ -322,7 +339,7 @@ impl Controller {
     }
 
     fn look_at_gain(&mut self, seen: &Observation) -> Wish {
-        if self.exploring {
+        if self.exploring || !self.problem().selects() {
             return Wish::Nothing;
         }
         if !self.explored {
@@ -353,6 +370,7 @@ impl Controller {
             limits: &self.limits,
             curve: &self.curve,
             compute: self.compute(),
+            full_only: self.full_only,
         }
     }
 }

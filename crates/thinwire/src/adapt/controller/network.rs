@@ -5,7 +5,7 @@ use crate::Result;
 use crate::adapt::cost::{Load, Network, Ranks};
 use crate::adapt::decision::{Decision, Reason};
 use crate::adapt::estimate::Shown;
-use crate::adapt::price::{Collective, Model};
+use crate::adapt::price::Model;
 use crate::adapt::solve::{Measured, Problem, Solution};
 use crate::adapt::{Limits, Solver};
 
@@ -111,9 +111,9 @@ impl Controller {
         let legs = buckets.flat_map(|(way, elements)| self.ways[*way].legs(*elements, seen.density));
         for leg in legs.chain(self.choice.ways.iter().find_map(|way| self.ways[*way].verdict())) {
             let load = leg.collective.load(ranks, leg.bytes);
-            match leg.collective {
-                Collective::RingSum | Collective::TreeSum => shown.sum.0 = shown.sum.0 + load,
-                _ => shown.spread.0 = shown.spread.0 + load,
+            match leg.collective.is_sum() {
+                true => shown.sum.0 = shown.sum.0 + load,
+                false => shown.spread.0 = shown.spread.0 + load,
             }
         }
         let more = self.learned(seen.density);

@@ -25,10 +25,13 @@ pub enum Collective {
     ChainCast,
     /// Broadcast down a binomial tree.
     TreeCast,
+    /// Compressed all-reduce: shards straight to their owners, their sums straight to all. Not measured by itself: its
+    /// messages travel as those of a straight all-gather do.
+    StraightSum,
 }
 
 impl Collective {
-    /// All of them.
+    /// Those that are measured one by one.
     pub const ALL: [Collective; 6] = [
         Collective::RingSum,
         Collective::TreeSum,
@@ -53,9 +56,14 @@ impl Collective {
         if how == Algorithm::Ring { Collective::ChainCast } else { Collective::TreeCast }
     }
 
-    /// Its place in [`ALL`](Collective::ALL).
+    /// The place in [`ALL`](Collective::ALL) of what it is measured by.
     pub fn place(self) -> usize {
-        self as usize
+        if self == Collective::StraightSum { Collective::StraightGather as usize } else { self as usize }
+    }
+
+    /// Whether its time counts as that of a sum.
+    pub fn is_sum(self) -> bool {
+        matches!(self, Collective::RingSum | Collective::TreeSum | Collective::StraightSum)
     }
 
     /// What it lays on the network for a vector or message of so many bytes; in an all-gather, of each rank.
@@ -82,6 +90,7 @@ impl Collective {
             Collective::StraightGather => Load { hops: 1.0, bytes: others * (bytes + ENVELOPE) },
             Collective::ChainCast => Load { hops: others, bytes: bytes + ENVELOPE },
             Collective::TreeCast => Load { hops: rounds, bytes: rounds * (bytes + ENVELOPE) },
+            Collective::StraightSum => Load { hops: 2.0, bytes: 2.0 * others * (bytes / count + ENVELOPE) },
         }
     }
 
@@ -94,6 +103,7 @@ impl Collective {
             Collective::StraightGather => "straight all-gather",
             Collective::ChainCast => "chain broadcast",
             Collective::TreeCast => "tree broadcast",
+            Collective::StraightSum => "straight all-reduce",
         }
     }
 }
@@ -120,6 +130,7 @@ mod tests {
             (Collective::StraightGather, 1.0, 30_200.0),
             (Collective::ChainCast, 5.0, 6040.0),
             (Collective::TreeCast, 3.0, 18_120.0),
+            (Collective::StraightSum, 2.0, 10_400.0),
         ] {
             assert_eq!(load(collective), Load { hops, bytes }, "{}", collective.name());
         }

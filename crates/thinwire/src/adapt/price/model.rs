@@ -1,6 +1,6 @@
 //! Wire and work together: the time of a step.
 
-use super::{Collective, Leg, Way, Wire, Workshop};
+use super::{Leg, Way, Wire, Workshop};
 use crate::adapt::cost::{Network, Ranks};
 
 /// What is known about a group of ranks, and with it the time of any step.
@@ -84,9 +84,9 @@ impl Model {
         let mut price = Price::default();
         for leg in legs {
             let seconds = self.wire.seconds(self.ranks, leg);
-            match leg.collective {
-                Collective::RingSum | Collective::TreeSum => price.sum += seconds,
-                _ => price.spread += seconds,
+            match leg.collective.is_sum() {
+                true => price.sum += seconds,
+                false => price.spread += seconds,
             }
             price.bytes += leg.collective.load(self.ranks, leg.bytes).bytes;
         }

@@ -33,8 +33,7 @@ pub struct Way {
 enum Form {
     /// A sum of everything in words of so many bytes, and a word from each rank whether it took part.
     Dense { width: f64 },
-    /// A compressed sum of everything, in so many bits a value. Taken for a ring of as many bytes, whose bytes it has but
-    /// not its hops: on a slow answer it is faster than this says.
+    /// A compressed sum of everything, in so many bits a value.
     Quantized { bits: f64 },
     /// Everybody's own coordinates, with values of so many bits, out of a part of the elements.
     Gathered { value_bits: f64, universe: f64 },
@@ -92,9 +91,18 @@ impl Way {
         matches!(self.form, Form::Dense { .. } | Form::Quantized { .. })
     }
 
-    /// Whether everything is sent, and in full precision.
-    pub fn is_exact(&self) -> bool {
-        matches!(self.form, Form::Dense { width } if width >= 4.0)
+    /// Whether everything is sent in a few bits, with error feedback.
+    pub fn is_quantized(&self) -> bool {
+        matches!(self.form, Form::Quantized { .. })
+    }
+
+    /// Bits of each value, where everything is sent: the more, the less is rounded.
+    pub fn bits(&self) -> Option<f64> {
+        match self.form {
+            Form::Dense { width } => Some(8.0 * width),
+            Form::Quantized { bits } => Some(bits),
+            Form::Gathered { .. } | Form::Agreed { .. } => None,
+        }
     }
 
     /// Whether everybody sends coordinates of its own.
@@ -125,7 +133,9 @@ impl Way {
         let (sum, cast) = (Collective::sum(self.sum), Collective::cast(self.spread));
         match self.form {
             Form::Dense { width } => vec![Leg { collective: sum, bytes: width * elements }],
-            Form::Quantized { bits } => vec![Leg { collective: sum, bytes: bits / 8.0 * elements }],
+            Form::Quantized { bits } => {
+                vec![Leg { collective: Collective::StraightSum, bytes: bits / 8.0 * elements }]
+            }
             Form::Gathered { value_bits, universe } => {
                 let coordinates = kept * universe;
                 let bits = kept * value_bits + coordinates * index_bits(density);

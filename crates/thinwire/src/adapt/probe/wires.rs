@@ -109,7 +109,7 @@ impl Course {
                 let how = if collective == Collective::RingSum { Ring } else { Tree };
                 group.all_reduce(Sum::F32(&mut self.values), how)?;
             }
-            Collective::RingGather | Collective::StraightGather => {
+            Collective::RingGather | Collective::StraightGather | Collective::StraightSum => {
                 self.message.resize(bytes, 0);
                 let how = if collective == Collective::RingGather { Ring } else { Tree };
                 group.all_gather(&self.message, bytes, how, &mut self.gathered)?;

@@ -147,7 +147,7 @@ impl<'a> Clock<'a> {
                 *time += selecting * cluster.pace(step, rank);
             }
             let legs = way.legs(elements, course.density);
-            let with_note = if bucket == 0 && !way.is_dense() { legs.len() - 1 } else { usize::MAX };
+            let with_note = if bucket == 0 && way.verdict().is_none() { legs.len() - 1 } else { usize::MAX };
             for (number, leg) in legs.into_iter().enumerate() {
                 let note = if number == with_note { course.note } else { 0.0 };
                 bytes += self.pass(step, leg, note);
@@ -155,7 +155,8 @@ impl<'a> Clock<'a> {
         }
         let ways = || course.choice.iter().map(|way| &course.ways[*way]);
         if let Some(verdict) = ways().find_map(Way::verdict) {
-            let note = if ways().next().is_some_and(Way::is_dense) { course.note } else { 0.0 };
+            let note =
+                if ways().next().is_some_and(|way| way.verdict().is_some()) { course.note } else { 0.0 };
             bytes += self.pass(step, verdict, note);
         }
         let echo = course.echo.then(|| self.listen());
@@ -183,7 +184,7 @@ impl<'a> Clock<'a> {
     /// A collective with a note of so many bytes from every rank, and the time it takes each; the bytes of the busiest.
     fn pass(&mut self, step: usize, leg: Leg, note: f64) -> f64 {
         let ranks = Ranks::new(self.done.len());
-        let is_sum = matches!(leg.collective, Collective::RingSum | Collective::TreeSum);
+        let is_sum = leg.collective.is_sum();
         // Sums carry a place for everybody's note.
         let length = leg.bytes + if is_sum { note * ranks.count() as f64 } else { note };
         for (spent, time) in self.spent.iter_mut().zip(&self.times) {

@@ -66,6 +66,12 @@ impl Wires {
                 self.ring(times.len() - 1, bytes, times);
             }
             Collective::StraightGather => self.straight((count - 1.0) * (bytes + ENVELOPE), times),
+            Collective::StraightSum => {
+                // A shard to each owner, then each owner's sum to all.
+                let shards = (count - 1.0) * (bytes / count + ENVELOPE);
+                self.straight(shards, times);
+                self.straight(shards, times);
+            }
             Collective::TreeSum => self.tree_sum(bytes + ENVELOPE, times),
             Collective::TreeCast => {
                 self.cast(bytes + ENVELOPE, root, times, |place| place & (place - 1), below)

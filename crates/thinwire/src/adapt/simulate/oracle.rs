@@ -74,6 +74,7 @@ impl<'a> Oracle<'a> {
                 limits: &self.limits,
                 curve: &curve,
                 compute: self.compute,
+                full_only: false,
             };
             let solution = problem.solve()?;
             let differs = |(_, _, before): &(Network, f64, Solution)| before.ways != solution.ways;

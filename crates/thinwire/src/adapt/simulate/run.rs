@@ -50,7 +50,7 @@ impl Driver {
         let (all, density, workers) = (Way::all(spec)?, recipe.density, scene.cluster.workers);
         let of = |elements: &usize| {
             let by_size = |sums: bool| {
-                let is = |c: Collective| matches!(c, Collective::RingSum | Collective::TreeSum) == sums;
+                let is = |c: Collective| c.is_sum() == sums;
                 let legs = all[0].legs(*elements as f64, density);
                 let bytes =
                     legs.iter().filter(|leg| is(leg.collective)).map(|leg| leg.bytes).fold(0.0, f64::max);

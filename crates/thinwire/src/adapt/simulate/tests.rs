@@ -5,6 +5,9 @@ use crate::adapt::Limits;
 use crate::adapt::cost::Network;
 use crate::adapt::decision::Reason;
 
+/// With sparse methods among the candidates, so that there is a density to search for.
+const SPARSE: &str = "auto:methods=dense|dense:values=bf16|topk|ar-topk";
+
 fn limits(spec: &str) -> Limits {
     crate::method::parse(spec).unwrap().limits.unwrap()
 }
@@ -21,11 +24,11 @@ fn scene(workers: usize, timetable: Timetable, steps: usize, seed: u64) -> Scene
 }
 
 fn auto(scene: &Scene) -> Run {
-    run(scene, &Driver::Auto(limits("auto")), &mut |_| ()).unwrap()
+    run(scene, &Driver::Auto(limits(SPARSE)), &mut |_| ()).unwrap()
 }
 
 fn oracle(scene: &Scene) -> Run {
-    run(scene, &Driver::Oracle(limits("auto")), &mut |_| ()).unwrap()
+    run(scene, &Driver::Oracle(limits(SPARSE)), &mut |_| ()).unwrap()
 }
 
 #[test]
@@ -59,7 +62,7 @@ fn a_rank_alone_computes_and_nothing_else() {
 #[test]
 fn even_ranks_take_what_the_model_says() {
     use crate::adapt::price::{Model, Way};
-    for spec in ["dense", "topk", "ar-topk", "random-k", "redsync:quantize=true"] {
+    for spec in ["dense", "quantized", "topk", "ar-topk", "random-k", "redsync:quantize=true"] {
         for way in Way::all(spec).unwrap() {
             for workers in [2, 4, 32] {
                 let network: Network = "1gbit,5ms".parse().unwrap();
@@ -183,7 +186,7 @@ fn uneven_links_are_as_slow_as_the_slowest() {
 #[test]
 fn the_controller_is_better_than_what_was_fixed_beforehand() {
     let scene = scene(64, Timetable::c1(), 500, 1);
-    let found = compare(&scene, &limits("auto"), &mut |_, _| ()).unwrap();
+    let found = compare(&scene, &limits(SPARSE), &mut |_, _| ()).unwrap();
     let (best, worst) = (found.best_fixed.unwrap(), found.worst_fixed.unwrap());
     assert!(
         found.auto.seconds() < best.1.seconds(),
