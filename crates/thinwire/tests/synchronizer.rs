@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use support::{METHODS, layout, noise};
 use thinwire::group::{Algorithm, Group, Local};
 use thinwire::memory::State;
-use thinwire::synchronizer::{Layout, Options};
+use thinwire::synchronizer::{Layout, Mean, Options};
 use thinwire::{Bucket, Error, Synchronizer};
 
 const NONE: &[Vec<f32>] = &[];
@@ -350,7 +350,37 @@ fn clipping_is_by_the_norm_of_all_buckets() {
         (run(Layout::by_size(layers(), 9999).unwrap()), run(Layout::by_size(layers(), 1).unwrap()));
     assert!(one.iter().zip(&two).all(|(a, b)| (a - b).abs() < 1e-6));
     let norm: f32 = two.iter().map(|x| x * x).sum::<f32>().sqrt();
-    assert!((norm - 0.5f32.sqrt()).abs() < 1e-3, "{norm}");
+    // Half of each, clipped to 1 / sqrt(2), and both point the same way.
+    assert!((norm - 2f32.sqrt()).abs() < 1e-3, "{norm}");
+}
+
+#[test]
+fn what_each_rank_gives_to_the_mean_is_clipped() {
+    let given = |samples: [f64; 2], limit: f64| {
+        let mut means = Local::run(2, |group| {
+            let rank = group.rank();
+            let options = Options { mean: Mean::OfSamples, ..Options::default() };
+            let method = format!("topk:density=1,clip={limit}");
+            let bucket = Bucket::single("w", 8).unwrap();
+            let mut synchronizer = Synchronizer::with_options(group, &method, bucket, options).unwrap();
+            synchronizer.set_samples(samples[rank]);
+            // Norms of 20, in different places: the mean shows what each rank has given.
+            let mut gradient = vec![0.0; 8];
+            gradient[4 * rank..][..4].fill(10.0);
+            let mut means = [gradient];
+            synchronizer.step(&mut means, NONE).unwrap();
+            means
+        });
+        let [mean] = means.remove(0);
+        [&mean[..4], &mean[4..]].map(|part| part.iter().map(|x| x * x).sum::<f32>().sqrt())
+    };
+    let close = |found: [f32; 2], expected: [f32; 2]| {
+        assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-3), "{found:?}, {expected:?}");
+    };
+    // Unclipped they would be 10 and 10, or 15 and 5 with three times the samples; the limit is 10 / sqrt(2).
+    close(given([1.0, 1.0], 10.0), [50f32.sqrt(); 2]);
+    close(given([3.0, 1.0], 10.0), [50f32.sqrt(), 5.0]);
+    close(given([3.0, 1.0], 30.0), [15.0, 5.0]);
 }
 
 #[test]

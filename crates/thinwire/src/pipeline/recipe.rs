@@ -30,7 +30,8 @@ pub struct Recipe {
     /// Whether the momentum is cleared where something was sent (DGC's momentum factor masking). Without, and with a
     /// heavy ball, it is a local momentum: what arrives are sums of it, which an optimiser takes in place of its own.
     pub masking: bool,
-    /// Local clipping: the norm of the gradient is cut to this, divided by the root of the number of workers.
+    /// Local clipping: the norm of the local gradient is cut to this, times the root of the number of workers. What a
+    /// worker gives to the mean is then at most this, divided by that root.
     pub clip: Option<f64>,
     /// What the vector is turned into before selection.
     pub transform: TransformKind,

@@ -247,7 +247,9 @@ impl<K: Kernels> Compressor<K> {
                 expected: "the finite norm of the whole gradient".into(),
             });
         }
-        Ok(input.scale * clip_factor(norm, limit, input.workers) as f32)
+        // The papers clip what enters the sum. A rank with a larger share of the samples enters with more.
+        let entering = norm * f64::from(input.scale.abs());
+        Ok(input.scale * clip_factor(entering, limit, input.workers) as f32)
     }
 
     /// Ends a step that did not happen: takes the gradient back out of everything it had entered.
