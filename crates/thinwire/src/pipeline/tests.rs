@@ -225,6 +225,35 @@ fn weights_are_asked_for_and_looked_at() {
 }
 
 #[test]
+fn a_layer_that_becomes_important_sends_more_at_the_expense_of_the_others() {
+    let names = ["a", "b", "c", "d"];
+    let bucket = Bucket::new(0, names.map(|name| (name, vec![100, 100]))).unwrap();
+    let weights = noise(bucket.len(), 99);
+    let mut compressor = Compressor::new(parse("iwp:density=0.02").unwrap(), bucket.clone()).unwrap();
+    // By threshold: what each layer has sent, over its own 200, and averaged over ten steps.
+    let mut sent = [[0.0; 4]; 4];
+    for step in 0..40 {
+        let mut gradient = noise(bucket.len(), step);
+        if step >= 20 {
+            gradient[10_000..20_000].iter_mut().for_each(|g| *g *= 3.0);
+        }
+        let progress = Progress { step, ..Input::new(&gradient).progress };
+        let input = Input { weights: Some(&weights), progress, ..Input::new(&gradient) };
+        let mut frame = Vec::new();
+        let report = compressor.compress(&mut Cpu::new(1), &input, &mut frame).unwrap();
+        assert_eq!(report.asked, 800);
+        assert!(window(800).contains(&report.kept), "step {step}: {}", report.kept);
+        let received = receive(&compressor, &frame);
+        for (sent, layer) in sent[step as usize / 10].iter_mut().zip(bucket.layers()) {
+            *sent += received[layer.range()].iter().filter(|&&value| value != 0.0).count() as f64 / 2000.0;
+        }
+    }
+    assert!(sent[..2].as_flattened().iter().all(|sent| (0.7..1.4).contains(sent)), "{sent:?}");
+    let [others, important] = [[0, 2, 3], [1; 3]].map(|layers| layers.map(|layer| sent[3][layer]));
+    assert!(important[0] > 1.6 && others.iter().all(|&other| other > 0.2 && other < 0.9), "{sent:?}");
+}
+
+#[test]
 fn a_restored_run_goes_on_with_the_same_bits() {
     let bucket = bucket();
     let weights = noise(bucket.len(), 99);

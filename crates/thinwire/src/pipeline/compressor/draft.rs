@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::{Compressor, InputOn, fault_in};
 use crate::kernels::{Ended, Fault, Finished, Kernels, List, Score, Spectrum, Vector};
 use crate::pipeline::report::Report;
+use crate::select::{Claim, divide_shares};
 use crate::{Error, Result};
 
 /// What a step is about to send, until all of it is known to be good. Kept for its memory.
@@ -152,6 +153,7 @@ impl<K: Kernels> Compressor<K> {
                 kernels.complete_list(&mut self.message.values)?;
             }
         }
+        self.divide(&step);
         for number in 0..self.units.len() {
             if self.spectrum.is_some() {
                 self.draft_spectrum(kernels, number, &step, report)?;
@@ -166,6 +168,22 @@ impl<K: Kernels> Compressor<K> {
     /// a transform asked for full density still transforms: its codec is part of the method.
     pub(super) fn is_dense_at(&self, density: f64) -> bool {
         density >= 1.0 && (self.recipe.density < 1.0 || self.spectrum.is_none())
+    }
+
+    /// Divides the elements of the bucket among its units. Ranks that do not select take the quotas.
+    fn divide(&mut self, step: &Step<'_, K>) {
+        let &Step { density, chooses, .. } = step;
+        let Compressor { units, shares, .. } = self;
+        shares.clear();
+        let total = divide_shares(
+            units.iter().map(|unit| {
+                let quota = unit.selector.quota(unit.len, density);
+                let wanted = unit.selector.wanted().filter(|_| chooses).unwrap_or(quota);
+                Claim { quota, wanted, len: unit.len }
+            }),
+            shares,
+        );
+        units.iter_mut().filter(|_| chooses).for_each(|unit| unit.selector.steer(total.asked, total.wanted));
     }
 
     /// Ranges that are sent as they are: one walk for all of them.
@@ -213,7 +231,7 @@ impl<K: Kernels> Compressor<K> {
         step: &Step<'_, K>,
         report: &mut Report,
     ) -> Result<()> {
-        let asked = self.units[number].selector.quota(self.units[number].len, step.density);
+        let asked = self.shares[number];
         let begin = self.message.end();
         let selected = if step.chooses {
             self.select_unit(kernels, number, step, asked)?
