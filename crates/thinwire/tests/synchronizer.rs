@@ -384,6 +384,32 @@ fn what_each_rank_gives_to_the_mean_is_clipped() {
 }
 
 #[test]
+fn the_output_layer_of_a_layout_is_left_exact() {
+    let kept = |layout: Layout| {
+        let mut kept = Local::run(2, |group| {
+            let method = "redsync:density=0.01,quantize=true,dense_up_to=0";
+            let mut synchronizer = Synchronizer::new(group, method, layout.clone()).unwrap();
+            let mut means = gradients(&layout, 3);
+            synchronizer.step(&mut means, NONE).unwrap();
+            // Values of one layer that differ: a quantised one has a single mean for each rank and their sum.
+            let values = |mean: &Vec<f32>| mean.iter().filter(|&&x| x != 0.0).map(|x| x.to_bits()).collect();
+            means
+                .iter()
+                .map(values)
+                .map(|values: std::collections::HashSet<u32>| values.len())
+                .collect::<Vec<_>>()
+        });
+        kept.remove(0)
+    };
+    let layers = [("head.bias", vec![500]), ("head.weight", vec![100, 50]), ("body.weight", vec![50, 100])];
+    let layout = Layout::by_size(layers, 1).unwrap();
+    let order = [("body.weight", 2), ("head.weight", 2), ("head.bias", 1)];
+    assert!(kept(layout.clone()).iter().all(|&values| values <= 3));
+    let marked = kept(layout.with_output_of(order));
+    assert!(marked[0] > 3 && marked[1] > 3 && marked[2] <= 3, "{marked:?}");
+}
+
+#[test]
 fn mistakes_of_the_caller_are_errors_and_not_hangs() {
     Local::run(1, |group| {
         let layout = Layout::by_size([("a", vec![10]), ("b", vec![5])], 1).unwrap();

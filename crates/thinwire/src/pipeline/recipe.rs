@@ -1,7 +1,7 @@
 //! A method as data: which parts, with which settings.
 
 use crate::adapt::Limits;
-use crate::bucket::LayerRules;
+use crate::bucket::{Layer, LayerRules, matches_any};
 use crate::codec::{IndexChoice, Quantizer, RangeFloat, Rounding, ValueForm};
 use crate::exchange::Leaders;
 use crate::kernels::Update;
@@ -93,12 +93,23 @@ pub enum ValuePlan {
 /// Layers that are selected and coded in another way than the rest.
 #[derive(Debug)]
 pub struct Exception {
-    /// Patterns of their names.
+    /// Patterns of their names. Without any it is the layers marked as the model's output layer
+    /// ([`Layer::is_output`](crate::bucket::Layer::is_output)).
     pub layers: Vec<String>,
     /// Who selects there.
     pub selector: Box<dyn Select>,
     /// How their values travel.
     pub values: ValuePlan,
+}
+
+impl Exception {
+    /// Whether it is one for this layer.
+    pub fn covers(&self, layer: &Layer) -> bool {
+        match &self.layers[..] {
+            [] => layer.is_output(),
+            patterns => matches_any(patterns, layer.name()),
+        }
+    }
 }
 
 impl ValuePlan {

@@ -169,6 +169,29 @@ fn k_is_what_was_asked() {
 }
 
 #[test]
+fn the_output_layer_is_not_quantised() {
+    let plain = bucket();
+    let marked = bucket().with_output(&["out.weight"]);
+    let exact = |spec: &str, bucket: &Bucket| {
+        let mut compressor = Compressor::new(parse(spec).unwrap(), bucket.clone()).unwrap();
+        let gradient = noise(bucket.len(), 1);
+        let mut frame = Vec::new();
+        compressor.compress(&mut Cpu::new(1), &Input::new(&gradient), &mut frame).unwrap();
+        let parsed = Frame::parse(&frame).unwrap();
+        let sent: Vec<_> =
+            parsed.sections().filter(|section| *section.value_form() == ValueForm::F32).collect();
+        let named = sent.iter().map(|section| bucket.layer_at(section.start() as usize).0.name().to_owned());
+        named.collect::<Vec<_>>()
+    };
+    let quantised = "redsync:density=0.01,quantize=true,dense_up_to=0";
+    assert_eq!(exact(quantised, &plain), [""; 0]);
+    assert_eq!(exact(quantised, &marked), ["out.weight"]);
+    // Patterns take the place of the mark.
+    assert_eq!(exact(&format!("{quantised},unquantized=fc.*"), &marked), ["fc.weight", "fc.bias"]);
+    assert_eq!(exact(&format!("{quantised},unquantized=none"), &marked), [""; 0]);
+}
+
+#[test]
 fn a_bad_gradient_is_reported_by_layer_and_leaves_the_memory_as_it_was() {
     let bucket = bucket();
     let weights = noise(bucket.len(), 99);
