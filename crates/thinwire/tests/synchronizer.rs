@@ -384,6 +384,26 @@ fn what_each_rank_gives_to_the_mean_is_clipped() {
 }
 
 #[test]
+fn the_gain_counts_what_half_precision_loses() {
+    // Every rank gives up to 65504 / 2 to the mean.
+    let read = |value: f64| 1.0 - ((value - 65504.0) / value).powi(2);
+    for (method, expected) in [
+        ("dense:values=f16", read(1e6)),
+        ("ar-topk:density=0.25,values=f16", 0.25 * read(1e6)),
+        ("ar-topk:density=0.25,values=f16,feedback=false", 0.25 * read(1e6)),
+        ("topk:density=0.25,values=f16", 0.25 * read(1e6)),
+        ("dense", 1.0),
+    ] {
+        let gains = Local::run(2, |group| {
+            let bucket = Bucket::single("w", 1000).unwrap();
+            let mut synchronizer = Synchronizer::new(group, method, bucket).unwrap();
+            synchronizer.step(&mut [vec![1e6; 1000]], NONE).unwrap().gain()
+        });
+        assert!(gains.iter().all(|gain| (gain - expected).abs() < 1e-4), "{method}: {gains:?} {expected}");
+    }
+}
+
+#[test]
 fn the_output_layer_of_a_layout_is_left_exact() {
     let kept = |layout: Layout| {
         let mut kept = Local::run(2, |group| {

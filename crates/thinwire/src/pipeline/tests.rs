@@ -192,6 +192,32 @@ fn the_output_layer_is_not_quantised() {
 }
 
 #[test]
+fn the_gain_is_that_of_what_receivers_read() {
+    let bucket = bucket();
+    let weights = noise(bucket.len(), 99);
+    let more =
+        ["fft:range=1", "fft:range=1,feedback=true", "topk:density=0.1,values=f16", "dense:values=f16"];
+    // Nesterov's form accumulates more than the gradient.
+    let specs = SPECS.iter().chain(&more).filter(|spec| !spec.contains("nesterov"));
+    let cases = specs.flat_map(|spec| [(spec, 1.0), (spec, 200.0), (spec, 1e8)]);
+    // An input that a half can't hold is not clipped.
+    for (spec, scale) in cases.filter(|(spec, scale)| *scale < 1e8 || !spec.contains("half_input")) {
+        let mut compressor = Compressor::new(parse(spec).unwrap(), bucket.clone()).unwrap();
+        let gradient: Vec<f32> = noise(bucket.len(), 1).iter().map(|x| x * scale).collect();
+        let input = Input { weights: Some(&weights), ..Input::new(&gradient) };
+        let mut frame = Vec::new();
+        let report = compressor.compress(&mut Cpu::new(1), &input, &mut frame).unwrap();
+        let clip = if spec.contains("clip") { clipped(&gradient) } else { 1.0 };
+        let square = |x: f32| f64::from(x).powi(2);
+        let energy: f64 = gradient.iter().map(|&g| square(g * clip)).sum();
+        let received = receive(&compressor, &frame);
+        let missed: f64 = gradient.iter().zip(&received).map(|(&g, &r)| square(g * clip - r)).sum();
+        let (gain, expected) = (report.gain(), 1.0 - missed / energy);
+        assert!((gain - expected.max(0.0)).abs() < 1e-3, "{spec}, scale {scale}: {gain} {expected}");
+    }
+}
+
+#[test]
 fn a_bad_gradient_is_reported_by_layer_and_leaves_the_memory_as_it_was() {
     let bucket = bucket();
     let weights = noise(bucket.len(), 99);

@@ -39,6 +39,8 @@ pub(super) struct Draft {
     /// Which of `Message::positions` and `Message::values` are its own.
     pub positions: Range<usize>,
     pub values: Range<usize>,
+    /// The energy of its values, before the codec; not measured for a dense range.
+    pub energy: f64,
     /// Whether the codec lost something that is kept: `Message::values` then holds that instead of the values.
     pub lossy: bool,
     /// Whether receivers read the very values of this draft.
@@ -83,7 +85,8 @@ impl<K: Kernels> Message<K> {
     /// Opens a draft that begins at an earlier end: its gradient has entered the memory, or is put off.
     fn open(&mut self, unit: Option<usize>, universe: Range<usize>, (positions, values): (usize, usize)) {
         let (positions, values) = (positions..positions, values..values);
-        self.drafts.push(Draft { unit, universe, positions, values, lossy: false, exact: false });
+        let (energy, lossy, exact) = (0.0, false, false);
+        self.drafts.push(Draft { unit, universe, positions, values, energy, lossy, exact });
     }
 
     /// Closes the last draft over what was appended since, and gives its number.
@@ -112,10 +115,11 @@ impl<K: Kernels> Message<K> {
     }
 
     /// Notes in the report what a draft sends of its unit.
-    pub fn note(&self, kernels: &mut K, number: usize, report: &mut Report) -> Result<()> {
-        let draft = &self.drafts[number];
+    pub fn note(&mut self, kernels: &mut K, number: usize, report: &mut Report) -> Result<()> {
+        let draft = &mut self.drafts[number];
+        draft.energy = kernels.energy(self.values.run(draft.values.clone()))?;
         report.kept += draft.positions.len();
-        report.energy_sent += kernels.energy(self.values.run(draft.values.clone()))?;
+        report.energy_sent += draft.energy;
         Ok(())
     }
 }
@@ -218,8 +222,10 @@ impl<K: Kernels> Compressor<K> {
                 kernels.append_scaled(input.gradient, scale, range.clone(), &mut message.values)?;
             }
         }
-        report.energy += statistics.sum_squares;
-        report.energy_sent += statistics.sum_squares;
+        // What was remembered has been measured with the factor on the gradient, a gradient alone without.
+        let factor = if remembers { 1.0 } else { f64::from(scale).powi(2) };
+        report.energy += statistics.sum_squares * factor;
+        report.energy_sent += statistics.sum_squares * factor;
         Ok(())
     }
 
