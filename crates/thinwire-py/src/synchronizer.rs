@@ -76,9 +76,10 @@ impl Synchronizer {
 impl Synchronizer {
     /// All ranks call it together. `layers` are the names and shapes of the layers of each bucket. With `device` the
     /// gradients are on that GPU; with `run_ahead` besides, `finish_on` may take the place of waiting, and after an
-    /// error the gradients are zeros.
+    /// error the gradients are zeros. `parameters` are names and dimensions of all parameters in the order of the model,
+    /// from which the output layer is told; without them no layer is one.
     #[new]
-    #[pyo3(signature = (group, method, layers, *, threads, check_replicas_every, by_samples, check_first, device=None, run_ahead=false, total_steps=None))]
+    #[pyo3(signature = (group, method, layers, *, threads, check_replicas_every, by_samples, check_first, device=None, run_ahead=false, total_steps=None, parameters=vec![]))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -92,8 +93,9 @@ impl Synchronizer {
         device: Option<usize>,
         run_ahead: bool,
         total_steps: Option<u64>,
+        parameters: Vec<(String, usize)>,
     ) -> PyResult<Synchronizer> {
-        let layout = layout(layers)?;
+        let layout = layout(layers)?.with_output_of(parameters);
         let mean = if by_samples { Mean::OfSamples } else { Mean::OfRanks };
         let zeros_after_error = run_ahead && device.is_some();
         let options = Options {
@@ -111,8 +113,14 @@ impl Synchronizer {
     }
 
     /// Goes on with other buckets of the same layers.
-    fn relayout(&mut self, py: Python<'_>, layers: Vec<Layers>) -> PyResult<()> {
-        let layout = layout(layers)?;
+    #[pyo3(signature = (layers, parameters=vec![]))]
+    fn relayout(
+        &mut self,
+        py: Python<'_>,
+        layers: Vec<Layers>,
+        parameters: Vec<(String, usize)>,
+    ) -> PyResult<()> {
+        let layout = layout(layers)?.with_output_of(parameters);
         let inner = self.inner()?;
         let moved = py.detach(|| inner.relayout(layout));
         self.lost = moved.as_ref().err().map(ToString::to_string);

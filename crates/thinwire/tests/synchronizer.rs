@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use support::{METHODS, layout, noise};
 use thinwire::group::{Algorithm, Group, Local};
 use thinwire::memory::State;
-use thinwire::synchronizer::{Layout, Options};
+use thinwire::synchronizer::{Layout, Mean, Options};
 use thinwire::{Bucket, Error, Synchronizer};
 
 const NONE: &[Vec<f32>] = &[];
@@ -350,7 +350,83 @@ fn clipping_is_by_the_norm_of_all_buckets() {
         (run(Layout::by_size(layers(), 9999).unwrap()), run(Layout::by_size(layers(), 1).unwrap()));
     assert!(one.iter().zip(&two).all(|(a, b)| (a - b).abs() < 1e-6));
     let norm: f32 = two.iter().map(|x| x * x).sum::<f32>().sqrt();
-    assert!((norm - 0.5f32.sqrt()).abs() < 1e-3, "{norm}");
+    // Half of each, clipped to 1 / sqrt(2), and both point the same way.
+    assert!((norm - 2f32.sqrt()).abs() < 1e-3, "{norm}");
+}
+
+#[test]
+fn what_each_rank_gives_to_the_mean_is_clipped() {
+    let given = |samples: [f64; 2], limit: f64| {
+        let mut means = Local::run(2, |group| {
+            let rank = group.rank();
+            let options = Options { mean: Mean::OfSamples, ..Options::default() };
+            let method = format!("topk:density=1,clip={limit}");
+            let bucket = Bucket::single("w", 8).unwrap();
+            let mut synchronizer = Synchronizer::with_options(group, &method, bucket, options).unwrap();
+            synchronizer.set_samples(samples[rank]);
+            // Norms of 20, in different places: the mean shows what each rank has given.
+            let mut gradient = vec![0.0; 8];
+            gradient[4 * rank..][..4].fill(10.0);
+            let mut means = [gradient];
+            synchronizer.step(&mut means, NONE).unwrap();
+            means
+        });
+        let [mean] = means.remove(0);
+        [&mean[..4], &mean[4..]].map(|part| part.iter().map(|x| x * x).sum::<f32>().sqrt())
+    };
+    let close = |found: [f32; 2], expected: [f32; 2]| {
+        assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-3), "{found:?}, {expected:?}");
+    };
+    // Unclipped they would be 10 and 10, or 15 and 5 with three times the samples; the limit is 10 / sqrt(2).
+    close(given([1.0, 1.0], 10.0), [50f32.sqrt(); 2]);
+    close(given([3.0, 1.0], 10.0), [50f32.sqrt(), 5.0]);
+    close(given([3.0, 1.0], 30.0), [15.0, 5.0]);
+}
+
+#[test]
+fn the_gain_counts_what_half_precision_loses() {
+    // Every rank gives up to 65504 / 2 to the mean.
+    let read = |value: f64| 1.0 - ((value - 65504.0) / value).powi(2);
+    for (method, expected) in [
+        ("dense:values=f16", read(1e6)),
+        ("ar-topk:density=0.25,values=f16", 0.25 * read(1e6)),
+        ("ar-topk:density=0.25,values=f16,feedback=false", 0.25 * read(1e6)),
+        ("topk:density=0.25,values=f16", 0.25 * read(1e6)),
+        ("dense", 1.0),
+    ] {
+        let gains = Local::run(2, |group| {
+            let bucket = Bucket::single("w", 1000).unwrap();
+            let mut synchronizer = Synchronizer::new(group, method, bucket).unwrap();
+            synchronizer.step(&mut [vec![1e6; 1000]], NONE).unwrap().gain()
+        });
+        assert!(gains.iter().all(|gain| (gain - expected).abs() < 1e-4), "{method}: {gains:?} {expected}");
+    }
+}
+
+#[test]
+fn the_output_layer_of_a_layout_is_left_exact() {
+    let kept = |layout: Layout| {
+        let mut kept = Local::run(2, |group| {
+            let method = "redsync:density=0.01,quantize=true,dense_up_to=0";
+            let mut synchronizer = Synchronizer::new(group, method, layout.clone()).unwrap();
+            let mut means = gradients(&layout, 3);
+            synchronizer.step(&mut means, NONE).unwrap();
+            // Values of one layer that differ: a quantised one has a single mean for each rank and their sum.
+            let values = |mean: &Vec<f32>| mean.iter().filter(|&&x| x != 0.0).map(|x| x.to_bits()).collect();
+            means
+                .iter()
+                .map(values)
+                .map(|values: std::collections::HashSet<u32>| values.len())
+                .collect::<Vec<_>>()
+        });
+        kept.remove(0)
+    };
+    let layers = [("head.bias", vec![500]), ("head.weight", vec![100, 50]), ("body.weight", vec![50, 100])];
+    let layout = Layout::by_size(layers, 1).unwrap();
+    let order = [("body.weight", 2), ("head.weight", 2), ("head.bias", 1)];
+    assert!(kept(layout.clone()).iter().all(|&values| values <= 3));
+    let marked = kept(layout.with_output_of(order));
+    assert!(marked[0] > 3 && marked[1] > 3 && marked[2] <= 3, "{marked:?}");
 }
 
 #[test]

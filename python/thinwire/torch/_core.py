@@ -10,7 +10,7 @@ import traceback
 import warnings
 import weakref
 from dataclasses import replace
-from typing import Any, NamedTuple, Optional, Sequence, Union
+from typing import Any, Iterable, NamedTuple, Optional, Sequence, Union
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -202,7 +202,7 @@ class Core:
                     other.wait()
                 self._settled = self._engine.fits(self._arrived)
                 if not self._settled:
-                    self._engine.build(self._arrived)
+                    self._engine.build(self._arrived, self._parameter_order())
             # Now, so that the engine has not taken a step yet if the group is lost here.
             self._average_uncompressed()
             for place in range(len(self._arrived)):
@@ -210,6 +210,15 @@ class Core:
         elif self._submitted < len(self._engine.layout):
             expected = len(self._engine.layout)
             raise Error(f"{len(self._arrived)} buckets came in this step; expected {expected} as in the last")
+
+    def _parameter_order(self) -> "list[tuple[str, int]]":
+        """Names and dimensions of all parameters in the order of the model, tied ones in each of their places. The engine
+        finds the output layer by them. Empty where the order is not known."""
+        return []
+
+    def _in_order(self, parameters: "Iterable[torch.Tensor]") -> "list[tuple[str, int]]":
+        """The same of these parameters; those that are not trained may have no name."""
+        return [(self._names.get(parameter, ""), parameter.dim()) for parameter in parameters]
 
     def _submit(self, place: int) -> None:
         bucket = self._arrived[place]

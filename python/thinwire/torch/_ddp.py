@@ -136,6 +136,11 @@ class HookState(Core):
         self._model = weakref.ref(model)
         self._names.update(_names(model))
 
+    def _parameter_order(self) -> "list[tuple[str, int]]":
+        model = None if self._model is None else self._model()
+        named = () if model is None else model.named_parameters(remove_duplicate=False)
+        return self._in_order(parameter for _, parameter in named)
+
     def __getstate__(self) -> "dict[str, Any]":
         return {**super().__getstate__(), "falls_back": self._falls_back}
 

@@ -101,8 +101,9 @@ class Engine:
         as_many = self.native is not None and len(buckets) == len(self.layout)
         return as_many and all(self.expects(place, bucket) for place, bucket in enumerate(buckets))
 
-    def build(self, buckets: "list[Bucket]") -> None:
-        """The engine for these buckets, that goes on where the last one was. All ranks call it together."""
+    def build(self, buckets: "list[Bucket]", parameters: "list[tuple[str, int]]") -> None:
+        """The engine for these buckets, that goes on where the last one was. All ranks call it together. ``parameters``
+        are names and dimensions in the order of the model, for methods that send its output layer in another way."""
         group = self.connect()
         group.check()
         agree(group, {f"bucket {place}": bucket.told() for place, bucket in enumerate(buckets)})
@@ -126,7 +127,7 @@ class Engine:
         settings = self._settings
         try:
             if self.native is not None and moves:
-                self.native.relayout(layers)
+                self.native.relayout(layers, parameters)
                 return
             self.native = None
             self.native = _native.Synchronizer(
@@ -140,6 +141,7 @@ class Engine:
                 device=device.index if device.type == "cuda" else None,
                 run_ahead=bool(settings.run_ahead),
                 total_steps=settings.total_steps,
+                parameters=parameters,
             )
         except GroupLost:
             if group.interrupted:

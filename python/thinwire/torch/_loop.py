@@ -65,10 +65,12 @@ class Synchronizer(Core):
             run_ahead=run_ahead,
         )
         names: "dict[torch.Tensor, str]" = {}
+        order: "list[torch.Tensor]" = []
         for number, entry in enumerate(params):
             name, parameter = entry if isinstance(entry, tuple) else (f"parameter {number}", entry)
             if not isinstance(parameter, torch.Tensor):
                 raise BadArgument(f"parameter {name!r} is a {type(parameter).__name__}; expected a tensor")
+            order.append(parameter)
             # A tied parameter has two names and one gradient.
             if parameter.requires_grad and parameter not in names:
                 check_device(parameter, name)
@@ -80,20 +82,25 @@ class Synchronizer(Core):
             raise BadArgument("there are no parameters that require a gradient")
         one_device((name, parameter) for parameter, name in names.items())
         super().__init__(names, method_with_defaults(method, density, parameters, options), options)
-        self._arrange(bucket_bytes)
+        self._arrange(bucket_bytes, self._in_order(order))
         self._engine.connect()
 
-    def _arrange(self, bucket_bytes: int) -> None:
+    def _arrange(self, bucket_bytes: int, order: "list[tuple[str, int]]") -> None:
+        self._order = order
         self._bucket_bytes = bucket_bytes
         self._parts: "list[Union[_Part, _SparsePart]]" = []
 
+    def _parameter_order(self) -> "list[tuple[str, int]]":
+        return self._order
+
     def __getstate__(self) -> "dict[str, Any]":
         named = [(name, parameter) for parameter, name in self._names.items()]
-        return {**super().__getstate__(), "parameters": named, "bucket_bytes": self._bucket_bytes}
+        arranged = {"bucket_bytes": self._bucket_bytes, "order": self._order}
+        return {**super().__getstate__(), "parameters": named, **arranged}
 
     def __setstate__(self, state: "dict[str, Any]") -> None:
         self._become(state, {parameter: name for name, parameter in state["parameters"]})
-        self._arrange(state["bucket_bytes"])
+        self._arrange(state["bucket_bytes"], state["order"])
 
     def synchronize(self) -> None:
         """Makes every gradient the mean over all ranks. All ranks call it together."""

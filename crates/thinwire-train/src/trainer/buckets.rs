@@ -17,13 +17,17 @@ pub(super) struct Buckets {
     /// For each bucket: names and shapes of its layers.
     layers: Vec<Vec<(String, Vec<usize>)>>,
     lengths: Vec<usize>,
+    /// Names and dimensions of all layers, in the order of the forward pass.
+    order: Vec<(String, usize)>,
 }
 
 impl Buckets {
     /// Segments are put together until there are at least `bytes` in a bucket. What is left at the end may be less:
     /// it is better off alone than holding up those before it, which have the whole backward pass to travel in.
     pub fn new(segments: &[Box<dyn Segment>], bytes: usize) -> Buckets {
-        let mut buckets = Buckets { places: Vec::new(), layers: Vec::new(), lengths: Vec::new() };
+        let weights = segments.iter().flat_map(|segment| segment.weights());
+        let order = weights.map(|(name, shape)| (name, shape.len())).collect();
+        let mut buckets = Buckets { places: Vec::new(), layers: Vec::new(), lengths: Vec::new(), order };
         let mut full = true;
         for segment in segments.iter().rev() {
             let layers = segment.weights();
@@ -64,11 +68,12 @@ impl Buckets {
         &self.lengths
     }
 
-    /// For the synchronizer.
+    /// For the synchronizer, with the output layer marked.
     pub fn layout(&self) -> Result<Layout> {
         let buckets = self.layers.iter().enumerate();
         let buckets = buckets.map(|(id, layers)| Bucket::new(id as u32, layers.iter().cloned()));
-        Ok(Layout::new(buckets.collect::<thinwire::Result<_>>()?)?)
+        let layout = Layout::new(buckets.collect::<thinwire::Result<_>>()?)?;
+        Ok(layout.with_output_of(self.order.iter().map(|(name, dimensions)| (name, *dimensions))))
     }
 
     /// The weights of all segments.
@@ -118,6 +123,31 @@ mod tests {
             assert_eq!(buckets.layout().unwrap().len(), all);
         }
         assert_eq!(Buckets::new(&segments, 0).lengths().len(), segments.len());
+    }
+
+    #[test]
+    fn the_output_layer_of_every_model_is_marked() {
+        let images = Kind::Images { channels: 1, height: 16, width: 16, classes: 10 };
+        let text = Kind::Text { vocabulary: 65, length: 16 };
+        for (spec, kind) in [
+            ("mlp", images),
+            ("cnn", images),
+            ("resnet:depth=8", images),
+            ("lstm:hidden=16", text),
+            ("gpt:layers=1", text),
+        ] {
+            let segments = model::build(spec, kind, 1, &Device::flex().autodiff()).unwrap().1;
+            for bytes in [0, 5000, usize::MAX] {
+                let layout = Buckets::new(&segments, bytes).layout().unwrap();
+                let marked: Vec<&str> = layout.output().map(|layer| layer.name()).collect();
+                let output = if spec == "mlp" { "linear" } else { "output" };
+                assert_eq!(
+                    marked,
+                    [format!("head.{output}.weight"), format!("head.{output}.bias")],
+                    "{spec}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -133,7 +133,9 @@ impl Probe {
         gradient: &[f32],
         weights: &[f32],
     ) -> Result<Reconstruction> {
-        let bucket = Bucket::new(0, buckets.layers().iter().flatten().cloned())?;
+        let layout = buckets.layout()?;
+        let output: Vec<&str> = layout.output().map(|layer| layer.name()).collect();
+        let bucket = Bucket::new(0, buckets.layers().iter().flatten().cloned())?.with_output(&output);
         let compared = COMPARED.into_iter().filter(|method| *method != self.method);
         let methods = compared.chain([self.method.as_str()]).map(|method| {
             let mut recipe = thinwire::method::parse(method)?;

@@ -25,6 +25,7 @@ pub struct Layer {
     shape: Vec<usize>,
     start: usize,
     len: usize,
+    output: bool,
 }
 
 impl Layer {
@@ -51,6 +52,12 @@ impl Layer {
     /// Whether the layer has no elements, which a shape with a zero in it gives.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Whether it is marked as (a part of) the model's output layer, which some methods send exactly. See
+    /// [`Layout::with_output`](crate::synchronizer::Layout::with_output).
+    pub fn is_output(&self) -> bool {
+        self.output
     }
 
     /// The number of dimensions: 0 for a scalar, 1 for a bias, 2 and more for weights.
@@ -104,7 +111,8 @@ impl Bucket {
             if end > LIMIT {
                 return Err(Error::BucketTooLong { elements: end, limit: LIMIT });
             }
-            placed.push(Layer { name, shape, start: start as usize, len: (end - start) as usize });
+            let (start, len) = (start as usize, (end - start) as usize);
+            placed.push(Layer { name, shape, start, len, output: false });
         }
         Ok(Bucket { id, len: end as usize, layers: placed })
     }
@@ -122,6 +130,14 @@ impl Bucket {
     /// [`Error::BucketTooLong`], as in [`Bucket::new`].
     pub fn single(name: impl Into<String>, len: usize) -> Result<Bucket> {
         Bucket::new(0, [(name, vec![len])])
+    }
+
+    /// The same with these layers marked as the model's output layer, as far as they are in this bucket, and no others.
+    pub fn with_output<N: AsRef<str>>(mut self, names: &[N]) -> Bucket {
+        for layer in &mut self.layers {
+            layer.output = names.iter().any(|name| name.as_ref() == layer.name);
+        }
+        self
     }
 
     /// The number that names this bucket in every frame, the same on all ranks.

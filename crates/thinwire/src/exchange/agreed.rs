@@ -128,6 +128,7 @@ impl<K: Kernels> Lane<K> {
                 match self.halves.round(&form, values, route.group.size()) {
                     Ok(clipped) => {
                         self.report.clipped += clipped;
+                        self.report.energy_sent = (self.report.energy_sent - self.halves.lost()).max(0.0);
                         self.compressor.keep_rest(route.kernels, self.halves.sent())?;
                     }
                     Err(error) => self.refusal = Some(error),

@@ -19,7 +19,7 @@ impl<K: Kernels> Lane<K> {
         self.way = Way::Dense;
         let (_, precision) = form_of(&self.compressor.recipe().values);
         let how = route.sum_algorithm(self.compressor.bucket().len() * precision.width());
-        match self.check(route.kernels, gradient) {
+        match self.check(route.kernels, situation.share, gradient) {
             Ok(()) => {
                 let staged = route.kernels.stage(situation.share, gradient)?;
                 self.sum_dense(route.group, how, staged)?;
@@ -38,12 +38,13 @@ impl<K: Kernels> Lane<K> {
         Ok(true)
     }
 
-    /// Whether the gradient is one to send.
-    fn check(&mut self, kernels: &mut K, gradient: &K::Gradient) -> Result<()> {
+    /// Whether the gradient is one to send, with this rank's share as a factor.
+    fn check(&mut self, kernels: &mut K, share: f32, gradient: &K::Gradient) -> Result<()> {
         let bucket = self.compressor.bucket();
         bucket.check_len("gradient", K::elements(gradient))?;
         let measured = kernels.statistics(gradient, &[0..bucket.len()]);
         let energy = measured.map_err(|fault| fault_in(bucket, "gradient", fault))?.sum_squares;
+        let energy = energy * f64::from(share).powi(2);
         let elements = bucket.len();
         self.report = Report { elements, dense: elements, energy, energy_sent: energy, ..Report::default() };
         Ok(())
@@ -59,7 +60,10 @@ impl<K: Kernels> Lane<K> {
             self.timed_sum(|_| group.all_reduce(Sum::F32(values), how))?;
         } else {
             match self.halves.round(&form, values, ranks) {
-                Ok(clipped) => self.report.clipped = clipped,
+                Ok(clipped) => {
+                    self.report.clipped = clipped;
+                    self.report.energy_sent = (self.report.energy_sent - self.halves.lost()).max(0.0);
+                }
                 Err(error) => {
                     self.refusal.get_or_insert(error);
                     self.halves.zeros(values.len());

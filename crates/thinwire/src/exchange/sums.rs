@@ -5,6 +5,7 @@ use half::{bf16, f16};
 use crate::Result;
 use crate::codec::{ValueForm, value};
 use crate::group::{Algorithm, Group, Precision, Sum};
+use crate::kernels::statistics::sum_of_squared_differences;
 use crate::pipeline::ValuePlan;
 
 /// The form and the width in which a method's values are added up on the way.
@@ -23,6 +24,8 @@ pub(super) struct Halves {
     bytes: Vec<u8>,
     /// What the others will read of this rank's values.
     sent: Vec<f32>,
+    /// The sum of squares of what they will not.
+    lost: f64,
 }
 
 impl Halves {
@@ -41,6 +44,7 @@ impl Halves {
         value::encode(form, &self.sent, &mut self.bytes)?;
         value::decode(form, &self.bytes, values.len(), &mut self.sent)?;
         self.sent.iter_mut().for_each(|part| *part *= ranks);
+        self.lost = sum_of_squared_differences(values, &self.sent);
         self.words.clear();
         self.words.extend(self.bytes.as_chunks().0.iter().map(|pair| u16::from_le_bytes(*pair)));
         Ok(cut)
@@ -49,6 +53,11 @@ impl Halves {
     /// What the others will read of this rank's values, at their own scale.
     pub fn sent(&self) -> &[f32] {
         &self.sent
+    }
+
+    /// The sum of squares of what this rank's values lost by rounding.
+    pub fn lost(&self) -> f64 {
+        self.lost
     }
 
     /// Nothing but zeros, from a rank that has nothing to give.

@@ -16,7 +16,7 @@ mod guess;
 mod later;
 mod memory;
 mod outgoing;
-mod statistics;
+pub(crate) mod statistics;
 mod walk;
 
 use std::fmt::Debug;

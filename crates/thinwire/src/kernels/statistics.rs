@@ -33,6 +33,20 @@ pub(crate) fn sum_of_squares(values: &[f32]) -> f64 {
     sums.iter().sum::<f64>() + rest
 }
 
+/// The sum of squares of the differences between two vectors of the same length, in `f64`.
+pub(crate) fn sum_of_squared_differences(a: &[f32], b: &[f32]) -> f64 {
+    const PIECE: usize = 256;
+    let mut differences = [0.0; PIECE];
+    let pieces = a.chunks(PIECE).zip(b.chunks(PIECE));
+    pieces
+        .map(|(a, b)| {
+            let differences = &mut differences[..a.len()];
+            differences.iter_mut().zip(a.iter().zip(b)).for_each(|(difference, (a, b))| *difference = a - b);
+            sum_of_squares(differences)
+        })
+        .sum()
+}
+
 impl Statistics {
     /// The mean of the elements; 0 for none.
     pub fn mean(&self) -> f64 {

@@ -138,7 +138,7 @@ pub(super) const LAYERS_AND_MEMORY: &[Parameter] = &[
         name: "clip",
         kind: Kind::Number { min: 0.0, max: 1e6 },
         default: "0",
-        help: "clip the local gradient's norm to this over the root of the workers; 0: do not clip",
+        help: "clip the local gradient's norm to this times the root of the workers; 0: do not clip",
     },
     Parameter {
         name: "warmup",

@@ -2,7 +2,7 @@
 //!
 //! Layer by layer: small layers dense, then exact, trimmed or threshold-searched top-k by size; with
 //! `quantize` the largest positive or lowest negative elements in turns, all sent as their mean, the difference
-//! dropped. Momentum correction with masking is `momentum=0.9`, local clipping for recurrent networks
+//! dropped; the model's output layer is left exact. Momentum correction with masking is `momentum=0.9`, local clipping for recurrent networks
 //! `clip=0.25`, the dense first epoch `warmup=dense/1`.
 //!
 //! The sizes are the element counts of the authors' code; the paper is remembered to give them in bytes.
@@ -50,7 +50,7 @@ const OWN: &[Parameter] = &[
         name: "unquantized",
         kind: Kind::Patterns,
         default: "",
-        help: "layers to leave exact when quantising, such as the output layer",
+        help: "layers to leave exact when quantising, in place of the model's output layer",
     },
     as_published(),
     INDEX,

@@ -1,7 +1,7 @@
 //! A method as data: which parts, with which settings.
 
 use crate::adapt::Limits;
-use crate::bucket::LayerRules;
+use crate::bucket::{Layer, LayerRules, matches_any};
 use crate::codec::{IndexChoice, Quantizer, RangeFloat, Rounding, ValueForm};
 use crate::exchange::Leaders;
 use crate::kernels::Update;
@@ -30,7 +30,8 @@ pub struct Recipe {
     /// Whether the momentum is cleared where something was sent (DGC's momentum factor masking). Without, and with a
     /// heavy ball, it is a local momentum: what arrives are sums of it, which an optimiser takes in place of its own.
     pub masking: bool,
-    /// Local clipping: the norm of the gradient is cut to this, divided by the root of the number of workers.
+    /// Local clipping: the norm of the local gradient is cut to this, times the root of the number of workers. What a
+    /// worker gives to the mean is then at most this, divided by that root.
     pub clip: Option<f64>,
     /// What the vector is turned into before selection.
     pub transform: TransformKind,
@@ -92,12 +93,23 @@ pub enum ValuePlan {
 /// Layers that are selected and coded in another way than the rest.
 #[derive(Debug)]
 pub struct Exception {
-    /// Patterns of their names.
+    /// Patterns of their names. Without any it is the layers marked as the model's output layer
+    /// ([`Layer::is_output`](crate::bucket::Layer::is_output)).
     pub layers: Vec<String>,
     /// Who selects there.
     pub selector: Box<dyn Select>,
     /// How their values travel.
     pub values: ValuePlan,
+}
+
+impl Exception {
+    /// Whether it is one for this layer.
+    pub fn covers(&self, layer: &Layer) -> bool {
+        match &self.layers[..] {
+            [] => layer.is_output(),
+            patterns => matches_any(patterns, layer.name()),
+        }
+    }
 }
 
 impl ValuePlan {

@@ -25,7 +25,7 @@ pub struct Report {
     pub clipped: usize,
     /// Sum of squares of the accumulated gradient.
     pub energy: f64,
-    /// Sum of squares of what was chosen of it, before the codec rounds.
+    /// Sum of squares of what was chosen of it, less that of what the codec loses of the values.
     pub energy_sent: f64,
     /// Time to accumulate, transform and select.
     pub select_time: Duration,
@@ -61,8 +61,9 @@ impl Report {
         4.0 * self.elements as f64 / self.frame_bytes as f64
     }
 
-    /// The compression gain: the share of the accumulated gradient's energy that was sent. 1 for a gradient
-    /// of zeros, of which nothing is missing.
+    /// The compression gain: the share of the accumulated gradient's energy that was sent. What receivers miss of the
+    /// accumulated gradient has the rest, so without a residual from before it is 1 less the square of the relative
+    /// error. 1 for a gradient of zeros, of which nothing is missing.
     pub fn gain(&self) -> f64 {
         if self.energy == 0.0 { 1.0 } else { self.energy_sent / self.energy }
     }

@@ -172,6 +172,55 @@ fn k_is_what_was_asked() {
 }
 
 #[test]
+fn the_output_layer_is_not_quantised() {
+    let plain = bucket();
+    let marked = bucket().with_output(&["out.weight"]);
+    let exact = |spec: &str, bucket: &Bucket| {
+        let mut compressor = Compressor::new(parse(spec).unwrap(), bucket.clone()).unwrap();
+        let gradient = noise(bucket.len(), 1);
+        let mut frame = Vec::new();
+        compressor.compress(&mut Cpu::new(1), &Input::new(&gradient), &mut frame).unwrap();
+        let parsed = Frame::parse(&frame).unwrap();
+        let sent: Vec<_> =
+            parsed.sections().filter(|section| *section.value_form() == ValueForm::F32).collect();
+        let named = sent.iter().map(|section| bucket.layer_at(section.start() as usize).0.name().to_owned());
+        named.collect::<Vec<_>>()
+    };
+    let quantised = "redsync:density=0.01,quantize=true,dense_up_to=0";
+    assert_eq!(exact(quantised, &plain), [""; 0]);
+    assert_eq!(exact(quantised, &marked), ["out.weight"]);
+    // Patterns take the place of the mark.
+    assert_eq!(exact(&format!("{quantised},unquantized=fc.*"), &marked), ["fc.weight", "fc.bias"]);
+    assert_eq!(exact(&format!("{quantised},unquantized=none"), &marked), [""; 0]);
+}
+
+#[test]
+fn the_gain_is_that_of_what_receivers_read() {
+    let bucket = bucket();
+    let weights = noise(bucket.len(), 99);
+    let more =
+        ["fft:range=1", "fft:range=1,feedback=true", "topk:density=0.1,values=f16", "dense:values=f16"];
+    // Nesterov's form accumulates more than the gradient.
+    let specs = SPECS.iter().chain(&more).filter(|spec| !spec.contains("nesterov"));
+    let cases = specs.flat_map(|spec| [(spec, 1.0), (spec, 200.0), (spec, 1e8)]);
+    // An input that a half can't hold is not clipped.
+    for (spec, scale) in cases.filter(|(spec, scale)| *scale < 1e8 || !spec.contains("half_input")) {
+        let mut compressor = Compressor::new(parse(spec).unwrap(), bucket.clone()).unwrap();
+        let gradient: Vec<f32> = noise(bucket.len(), 1).iter().map(|x| x * scale).collect();
+        let input = Input { weights: Some(&weights), ..Input::new(&gradient) };
+        let mut frame = Vec::new();
+        let report = compressor.compress(&mut Cpu::new(1), &input, &mut frame).unwrap();
+        let clip = if spec.contains("clip") { clipped(&gradient) } else { 1.0 };
+        let square = |x: f32| f64::from(x).powi(2);
+        let energy: f64 = gradient.iter().map(|&g| square(g * clip)).sum();
+        let received = receive(&compressor, &frame);
+        let missed: f64 = gradient.iter().zip(&received).map(|(&g, &r)| square(g * clip - r)).sum();
+        let (gain, expected) = (report.gain(), 1.0 - missed / energy);
+        assert!((gain - expected.max(0.0)).abs() < 1e-3, "{spec}, scale {scale}: {gain} {expected}");
+    }
+}
+
+#[test]
 fn a_bad_gradient_is_reported_by_layer_and_leaves_the_memory_as_it_was() {
     let bucket = bucket();
     let weights = noise(bucket.len(), 99);
@@ -225,6 +274,35 @@ fn weights_are_asked_for_and_looked_at() {
     let input = Input { weights: Some(&weights[1..]), ..Input::new(&gradient) };
     let error = compressor.compress(&mut Cpu::new(1), &input, &mut Vec::new()).unwrap_err();
     assert!(matches!(error, Error::LengthMismatch { what: "weights", .. }));
+}
+
+#[test]
+fn a_layer_that_becomes_important_sends_more_at_the_expense_of_the_others() {
+    let names = ["a", "b", "c", "d"];
+    let bucket = Bucket::new(0, names.map(|name| (name, vec![100, 100]))).unwrap();
+    let weights = noise(bucket.len(), 99);
+    let mut compressor = Compressor::new(parse("iwp:density=0.02").unwrap(), bucket.clone()).unwrap();
+    // By threshold: what each layer has sent, over its own 200, and averaged over ten steps.
+    let mut sent = [[0.0; 4]; 4];
+    for step in 0..40 {
+        let mut gradient = noise(bucket.len(), step);
+        if step >= 20 {
+            gradient[10_000..20_000].iter_mut().for_each(|g| *g *= 3.0);
+        }
+        let progress = Progress { step, ..Input::new(&gradient).progress };
+        let input = Input { weights: Some(&weights), progress, ..Input::new(&gradient) };
+        let mut frame = Vec::new();
+        let report = compressor.compress(&mut Cpu::new(1), &input, &mut frame).unwrap();
+        assert_eq!(report.asked, 800);
+        assert!(window(800).contains(&report.kept), "step {step}: {}", report.kept);
+        let received = receive(&compressor, &frame);
+        for (sent, layer) in sent[step as usize / 10].iter_mut().zip(bucket.layers()) {
+            *sent += received[layer.range()].iter().filter(|&&value| value != 0.0).count() as f64 / 2000.0;
+        }
+    }
+    assert!(sent[..2].as_flattened().iter().all(|sent| (0.7..1.4).contains(sent)), "{sent:?}");
+    let [others, important] = [[0, 2, 3], [1; 3]].map(|layers| layers.map(|layer| sent[3][layer]));
+    assert!(important[0] > 1.6 && others.iter().all(|&other| other > 0.2 && other < 0.9), "{sent:?}");
 }
 
 #[test]

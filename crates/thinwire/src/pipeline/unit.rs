@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::recipe::{Recipe, Scope, ValuePlan};
 use crate::Bucket;
-use crate::bucket::matches_any;
+use crate::bucket::Layer;
 use crate::kernels::Guess;
 use crate::select::{Importance, Select};
 
@@ -23,16 +23,17 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    fn new(name: &str, ranges: Vec<Range<usize>>, recipe: &Recipe, selector: &dyn Select) -> Unit {
+    /// `layer` is the first.
+    fn new(layer: &Layer, ranges: Vec<Range<usize>>, recipe: &Recipe, selector: &dyn Select) -> Unit {
         let len = ranges.iter().map(Range::len).sum();
-        let exception = recipe.exception.as_ref().filter(|exception| matches_any(&exception.layers, name));
+        let exception = recipe.exception.as_ref().filter(|exception| exception.covers(layer));
         let (selector, values) = match exception {
             Some(exception) => (exception.selector.fresh(), exception.values.clone()),
             None => (selector.fresh(), recipe.values.clone()),
         };
         let weight_sample =
             if selector.needs_weights() { Importance::weight_sample(&ranges) } else { Vec::new() };
-        let (name, guess) = (name.to_owned(), Guess::default());
+        let (name, guess) = (layer.name().to_owned(), Guess::default());
         Unit { name, ranges, len, selector, values, guess, weight_sample }
     }
 
@@ -53,11 +54,7 @@ pub(super) fn divide(recipe: &Recipe, bucket: &Bucket) -> (Vec<Range<usize>>, Ve
     let mut units = Vec::new();
     match recipe.scope {
         Scope::Layer => units.extend(
-            split
-                .compressed
-                .iter()
-                .map(layer)
-                .map(|l| Unit::new(l.name(), vec![l.range()], recipe, selector)),
+            split.compressed.iter().map(layer).map(|l| Unit::new(l, vec![l.range()], recipe, selector)),
         ),
         Scope::Bucket => {
             let mut ranges: Vec<Range<usize>> = Vec::new();
@@ -68,7 +65,7 @@ pub(super) fn divide(recipe: &Recipe, bucket: &Bucket) -> (Vec<Range<usize>>, Ve
                 }
             }
             if let Some(first) = split.compressed.first().map(layer) {
-                units.push(Unit::new(first.name(), ranges, recipe, selector));
+                units.push(Unit::new(first, ranges, recipe, selector));
             }
         }
     }

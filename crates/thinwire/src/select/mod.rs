@@ -19,7 +19,7 @@
 //! | [`Trimmed`] | RedSync | exactly `k` |
 //! | [`ThresholdSearch`] | RedSync | the window |
 //! | [`BySize`] | RedSync | as the one it picks |
-//! | [`Importance`] | IWP | the window |
+//! | [`Importance`] | IWP | the window of the unit's share of its bucket |
 //! | [`DgcSampling`] | DGC | `[2k/3, k]`, mostly from `0.8k` |
 //! | [`MsTopk`] | MSTopk | exactly `k` |
 //! | [`RandomK`] | - | exactly `k` positions |
@@ -33,6 +33,7 @@ mod mstopk;
 #[cfg(test)]
 pub(crate) mod plain;
 mod random_k;
+mod shares;
 mod survey;
 mod threshold_search;
 mod trimmed;
@@ -48,6 +49,7 @@ pub use importance::{Importance, ImportanceRule};
 pub use mstopk::MsTopk;
 pub use random_k::RandomK;
 pub(crate) use random_k::mix;
+pub(crate) use shares::{Claim, divide_shares};
 pub use survey::Survey;
 pub use threshold_search::ThresholdSearch;
 pub use trimmed::Trimmed;
@@ -82,6 +84,18 @@ pub trait Select: Debug + Send + Sync {
     /// How many of the best elements the survey should have at hand to choose `k`.
     fn expect(&self, k: usize) -> usize {
         window(k).end() + 1
+    }
+
+    /// How many elements the unit would send, by what is remembered; `None`: as many as its quota. A bucket's elements
+    /// are divided among its units by that, and [`select`](Select::select) is asked for the unit's share.
+    fn wanted(&self) -> Option<usize> {
+        None
+    }
+
+    /// Before a selection: how many elements all units of the bucket are asked for, and how many they would send.
+    /// Without it the unit stands for itself.
+    fn steer(&mut self, asked: usize, wanted: usize) {
+        let _ = (asked, wanted);
     }
 
     /// Chooses about `k` elements, `k` being at least 1. Ends with one `keep_…` call on the survey.

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use crate::bucket::Layer;
 use crate::{Bucket, Error, Result};
 
 /// The buckets of a model, the same on every rank, in the order in which they travel. Put those first whose
@@ -15,6 +16,11 @@ use crate::{Bucket, Error, Result};
 /// assert_eq!(Layout::by_size([("a", vec![10]), ("b", vec![10])], 80)?.buckets().len(), 1);
 /// # Ok::<(), thinwire::Error>(())
 /// ```
+///
+/// No layer is an output layer unless it is marked: buckets are in the order in which gradients become ready, in which
+/// the output layer may be anywhere. RedSync leaves it exact when it quantises (`redsync:quantize=true`), so mark it
+/// where its parameters are known ([`with_output`](Layout::with_output)), or by the order of the model's parameters
+/// ([`with_output_of`](Layout::with_output_of)).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layout {
     buckets: Vec<Bucket>,
@@ -72,6 +78,67 @@ impl Layout {
         )
     }
 
+    /// The same with these layers marked as the model's output layer, and no others.
+    ///
+    /// ```
+    /// use thinwire::synchronizer::Layout;
+    /// let layers = [("head.bias", vec![10]), ("head.weight", vec![10, 64]), ("body", vec![64, 64])];
+    /// let layout = Layout::by_size(layers, 1000)?.with_output(&["head.weight", "head.bias"])?;
+    /// assert!(layout.buckets()[0].layers()[0].is_output());
+    /// assert!(layout.clone().with_output(&["haed.weight"]).is_err());
+    /// # Ok::<(), thinwire::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::BadSetting`] for a name that no layer has.
+    pub fn with_output<N: AsRef<str>>(mut self, names: &[N]) -> Result<Layout> {
+        let known: HashSet<&str> =
+            self.buckets.iter().flat_map(Bucket::layers).map(|layer| layer.name()).collect();
+        if let Some(name) = names.iter().map(AsRef::as_ref).find(|name| !known.contains(name)) {
+            return Err(Error::BadSetting {
+                name: "the output layer".into(),
+                found: name.to_owned(),
+                expected: "the name of a layer of a bucket".into(),
+            });
+        }
+        self.buckets = self.buckets.into_iter().map(|bucket| bucket.with_output(names)).collect();
+        Ok(self)
+    }
+
+    /// The same with the output layer marked by a rule that holds for nearly all models: it is the last of the model's
+    /// parameters with two or more dimensions, and what comes behind that (its bias).
+    ///
+    /// `parameters` are the names and dimensions of all parameters in the order of the model, the input's first. Those
+    /// that are in no bucket are passed over, so nothing is marked where the output layer is not trained.
+    ///
+    /// ```
+    /// use thinwire::synchronizer::Layout;
+    /// let ready_first = [("fc2.bias", vec![10]), ("fc2", vec![10, 64]), ("fc1", vec![64, 9])];
+    /// let layout = Layout::by_size(ready_first, 1000)?.with_output_of([("fc1", 2), ("fc2", 2), ("fc2.bias", 1)]);
+    /// assert_eq!(layout.output().map(|layer| layer.name()).collect::<Vec<_>>(), ["fc2.bias", "fc2"]);
+    /// # Ok::<(), thinwire::Error>(())
+    /// ```
+    pub fn with_output_of<N: AsRef<str>>(
+        mut self,
+        parameters: impl IntoIterator<Item = (N, usize)>,
+    ) -> Layout {
+        let mut output = Vec::new();
+        for (name, dimensions) in parameters {
+            if dimensions >= 2 {
+                output = vec![name];
+            } else if !output.is_empty() {
+                output.push(name);
+            }
+        }
+        self.buckets = self.buckets.into_iter().map(|bucket| bucket.with_output(&output)).collect();
+        self
+    }
+
+    /// The layers that are marked as the model's output layer.
+    pub fn output(&self) -> impl Iterator<Item = &Layer> {
+        self.buckets.iter().flat_map(Bucket::layers).filter(|layer| layer.is_output())
+    }
+
     /// The buckets.
     pub fn buckets(&self) -> &[Bucket] {
         &self.buckets
@@ -96,7 +163,7 @@ impl Layout {
                 hasher.update(layer.name().as_bytes());
                 hasher.update(&[0]);
                 layer.shape().iter().for_each(|&length| hasher.update(&(length as u64).to_le_bytes()));
-                hasher.update(&[1]);
+                hasher.update(&[1 + layer.is_output() as u8]);
             }
         }
         hasher.finalize()
@@ -135,5 +202,28 @@ mod tests {
         assert_ne!(one, of(&[("a", vec![2, 3]), ("b", vec![4])], 1));
         assert_ne!(one, of(&[("a", vec![3, 2]), ("b", vec![4])], 1000));
         assert_ne!(one, of(&[("b", vec![4]), ("a", vec![2, 3])], 1000));
+        let layout = Layout::by_size([("a", vec![2, 3]), ("b", vec![4])], 1000).unwrap();
+        assert_ne!(one, layout.clone().with_output(&["a"]).unwrap().digest());
+        assert_eq!(one, layout.with_output::<&str>(&[]).unwrap().digest());
+    }
+
+    #[test]
+    fn the_output_layer_is_the_last_of_the_model_in_any_order_of_the_buckets() {
+        let parameters = [("embed", 2), ("norm", 1), ("head", 2), ("head.bias", 1)];
+        let shapes = |(name, dimensions): (&'static str, usize)| (name, vec![3; dimensions]);
+        let outputs =
+            |layout: Layout| layout.output().map(|layer| layer.name().to_owned()).collect::<Vec<_>>();
+        for bytes in [1, 40, 1000] {
+            let layout = Layout::by_size(parameters.map(shapes), bytes).unwrap().with_output_of(parameters);
+            assert_eq!(outputs(layout), ["head", "head.bias"]);
+            let backward = Layout::by_size(parameters.map(shapes).into_iter().rev(), bytes).unwrap();
+            assert_eq!(outputs(backward.with_output_of(parameters)), ["head.bias", "head"]);
+        }
+        // Tied weights: the parameter's first place is the embedding's, its last one the output's.
+        let tied = [("embed", 2), ("norm", 1), ("head", 2), ("norm2", 1), ("embed", 2)];
+        let layout = Layout::by_size(parameters.map(shapes), 1).unwrap();
+        assert_eq!(outputs(layout.clone().with_output_of(tied)), ["embed"]);
+        assert_eq!(outputs(layout.clone().with_output_of([("embed", 2), ("frozen", 2)])), [""; 0]);
+        assert_eq!(outputs(layout.with_output_of([("norm", 1)])), [""; 0]);
     }
 }

@@ -139,6 +139,11 @@ impl<'a> FrameWriter<'a> {
         })
     }
 
+    /// The last bytes written: after a section those of its values.
+    pub(crate) fn last(&self, bytes: usize) -> &[u8] {
+        &self.out[self.out.len() - bytes..]
+    }
+
     /// What the frame's header says.
     pub(super) fn header(&self) -> &Header {
         &self.header

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::{Compressor, InputOn, fault_in};
 use crate::kernels::{Ended, Fault, Finished, Kernels, List, Score, Spectrum, Vector};
 use crate::pipeline::report::Report;
+use crate::select::{Claim, divide_shares};
 use crate::{Error, Result};
 
 /// What a step is about to send, until all of it is known to be good. Kept for its memory.
@@ -38,6 +39,8 @@ pub(super) struct Draft {
     /// Which of `Message::positions` and `Message::values` are its own.
     pub positions: Range<usize>,
     pub values: Range<usize>,
+    /// The energy of its values, before the codec; not measured for a dense range.
+    pub energy: f64,
     /// Whether the codec lost something that is kept: `Message::values` then holds that instead of the values.
     pub lossy: bool,
     /// Whether receivers read the very values of this draft.
@@ -82,7 +85,8 @@ impl<K: Kernels> Message<K> {
     /// Opens a draft that begins at an earlier end: its gradient has entered the memory, or is put off.
     fn open(&mut self, unit: Option<usize>, universe: Range<usize>, (positions, values): (usize, usize)) {
         let (positions, values) = (positions..positions, values..values);
-        self.drafts.push(Draft { unit, universe, positions, values, lossy: false, exact: false });
+        let (energy, lossy, exact) = (0.0, false, false);
+        self.drafts.push(Draft { unit, universe, positions, values, energy, lossy, exact });
     }
 
     /// Closes the last draft over what was appended since, and gives its number.
@@ -111,10 +115,11 @@ impl<K: Kernels> Message<K> {
     }
 
     /// Notes in the report what a draft sends of its unit.
-    pub fn note(&self, kernels: &mut K, number: usize, report: &mut Report) -> Result<()> {
-        let draft = &self.drafts[number];
+    pub fn note(&mut self, kernels: &mut K, number: usize, report: &mut Report) -> Result<()> {
+        let draft = &mut self.drafts[number];
+        draft.energy = kernels.energy(self.values.run(draft.values.clone()))?;
         report.kept += draft.positions.len();
-        report.energy_sent += kernels.energy(self.values.run(draft.values.clone()))?;
+        report.energy_sent += draft.energy;
         Ok(())
     }
 }
@@ -152,6 +157,7 @@ impl<K: Kernels> Compressor<K> {
                 kernels.complete_list(&mut self.message.values)?;
             }
         }
+        self.divide(&step);
         for number in 0..self.units.len() {
             if self.spectrum.is_some() {
                 self.draft_spectrum(kernels, number, &step, report)?;
@@ -166,6 +172,22 @@ impl<K: Kernels> Compressor<K> {
     /// a transform asked for full density still transforms: its codec is part of the method.
     pub(super) fn is_dense_at(&self, density: f64) -> bool {
         density >= 1.0 && (self.recipe.density < 1.0 || self.spectrum.is_none())
+    }
+
+    /// Divides the elements of the bucket among its units. Ranks that do not select take the quotas.
+    fn divide(&mut self, step: &Step<'_, K>) {
+        let &Step { density, chooses, .. } = step;
+        let Compressor { units, shares, .. } = self;
+        shares.clear();
+        let total = divide_shares(
+            units.iter().map(|unit| {
+                let quota = unit.selector.quota(unit.len, density);
+                let wanted = unit.selector.wanted().filter(|_| chooses).unwrap_or(quota);
+                Claim { quota, wanted, len: unit.len }
+            }),
+            shares,
+        );
+        units.iter_mut().filter(|_| chooses).for_each(|unit| unit.selector.steer(total.asked, total.wanted));
     }
 
     /// Ranges that are sent as they are: one walk for all of them.
@@ -200,8 +222,10 @@ impl<K: Kernels> Compressor<K> {
                 kernels.append_scaled(input.gradient, scale, range.clone(), &mut message.values)?;
             }
         }
-        report.energy += statistics.sum_squares;
-        report.energy_sent += statistics.sum_squares;
+        // What was remembered has been measured with the factor on the gradient, a gradient alone without.
+        let factor = if remembers { 1.0 } else { f64::from(scale).powi(2) };
+        report.energy += statistics.sum_squares * factor;
+        report.energy_sent += statistics.sum_squares * factor;
         Ok(())
     }
 
@@ -213,7 +237,7 @@ impl<K: Kernels> Compressor<K> {
         step: &Step<'_, K>,
         report: &mut Report,
     ) -> Result<()> {
-        let asked = self.units[number].selector.quota(self.units[number].len, step.density);
+        let asked = self.shares[number];
         let begin = self.message.end();
         let selected = if step.chooses {
             self.select_unit(kernels, number, step, asked)?

@@ -11,8 +11,8 @@ use crate::kernels::{Kernels, List, Outgoing};
 use crate::pipeline::report::Report;
 
 impl<K: Kernels> Compressor<K> {
-    /// Second part of a step: appends the frame. What a lossy value form loses is left in the message, in place
-    /// of the values. After an error the frame is as it was.
+    /// Second part of a step: appends the frame. What a lossy value form loses does not count as sent, and is left in the
+    /// message in place of the values. After an error the frame is as it was.
     pub(crate) fn encode(
         &mut self,
         kernels: &mut K,
@@ -41,12 +41,22 @@ impl<K: Kernels> Compressor<K> {
             report.value_bytes += size.value_bytes;
             report.clipped += size.clipped;
             draft.exact = form == ValueForm::F32;
-            let keeps_loss = draft.unit.is_none() || plan.keeps_loss();
-            if recipe.feedback && keeps_loss && form != ValueForm::F32 {
-                kernels.keep_loss(&form, draft.values.clone(), &mut message.values)?;
-                draft.lossy = true;
-            }
+            report.energy_sent -= match form {
+                ValueForm::F32 => 0.0,
+                // The mean of values is the closest to them, so its energy and that of the differences add up to theirs.
+                ValueForm::SameSign => {
+                    let mean = mean_in(writer.last(size.value_bytes));
+                    draft.energy - mean * mean * draft.values.len() as f64
+                }
+                _ => {
+                    kernels.keep_loss(&form, draft.values.clone(), &mut message.values)?;
+                    draft.lossy = recipe.feedback && (draft.unit.is_none() || plan.keeps_loss());
+                    kernels.energy(message.values.run(draft.values.clone()))?
+                }
+            };
         }
+        // Rounding to a few bits may lose more than there was.
+        report.energy_sent = report.energy_sent.max(0.0);
         report.values = message.values.len();
         writer.finish()?;
         message.encoded = true;
@@ -134,4 +144,9 @@ impl<K: Kernels> Compressor<K> {
         }
         kernels.add_entries(positions.all(), values.run(end..values.len()), factor, mean)
     }
+}
+
+/// The value of a section in which all are one; 0 if it has none.
+fn mean_in(bytes: &[u8]) -> f64 {
+    bytes.first_chunk().map_or(0.0, |bytes| f64::from(f32::from_le_bytes(*bytes)))
 }

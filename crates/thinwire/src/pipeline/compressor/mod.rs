@@ -66,6 +66,8 @@ pub struct Compressor<K: Kernels = Cpu> {
     memory: Memory<K::Vector>,
     dense: Vec<Range<usize>>,
     units: Vec<Unit>,
+    /// How many elements each unit is asked for in the step that is under way.
+    shares: Vec<usize>,
     spectrum: Option<K::Spectrum>,
     message: Message<K>,
     /// Of the step that is under way: the factor on the gradient, and whether this rank selected.
@@ -103,7 +105,9 @@ impl<K: Kernels> Compressor<K> {
             _ => None,
         };
         let message = Message::new(kernels);
-        Ok(Compressor { recipe, bucket, memory, dense, units, spectrum, message, scale: 1.0, chose: false })
+        let shares = Vec::with_capacity(units.len());
+        let (scale, chose) = (1.0, false);
+        Ok(Compressor { recipe, bucket, memory, dense, units, shares, spectrum, message, scale, chose })
     }
 
     /// Goes on by another recipe, with what was kept; what selectors remember begins anew. A recipe that keeps nothing
@@ -248,7 +252,9 @@ impl<K: Kernels> Compressor<K> {
                 expected: "the finite norm of the whole gradient".into(),
             });
         }
-        Ok(input.scale * clip_factor(norm, limit, input.workers) as f32)
+        // The papers clip what enters the sum. A rank with a larger share of the samples enters with more.
+        let entering = norm * f64::from(input.scale.abs());
+        Ok(input.scale * clip_factor(entering, limit, input.workers) as f32)
     }
 
     /// Ends a step that did not happen: takes the gradient back out of everything it had entered.
