@@ -271,7 +271,7 @@ impl<K: Kernels> Engine<K> {
         for lane in &self.lanes {
             let (report, times) = lane.report();
             // What is sent whole would hide how little is sent of the rest.
-            if !lane.sends_everything(self.progress) {
+            if lane.density(self.progress) < 1.0 {
                 compression.add(report);
             }
             (sum, spread, work) = (sum + times.sum, spread + times.spread, work + times.work);
