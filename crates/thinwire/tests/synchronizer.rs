@@ -236,7 +236,9 @@ fn other_buckets_of_the_same_layers_go_on_where_the_first_were() {
     let (few, many) = (buckets(100_000), buckets(100));
     assert_ne!(few.buckets().len(), many.buckets().len());
     // Layer by layer, so that the buckets make no difference.
-    for method in ["topk:density=0.05,scope=layer,momentum=0.9", "redsync:density=0.05,dense_up_to=30"] {
+    for method in
+        ["topk:density=0.05,scope=layer,momentum=0.9", "redsync:density=0.05,dense_up_to=30,fuse_up_to=0"]
+    {
         let run = |change: bool| {
             Local::run(3, |group| {
                 let rank = group.rank() as u64;

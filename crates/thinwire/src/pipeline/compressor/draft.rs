@@ -26,6 +26,8 @@ pub(super) struct Message<K: Kernels> {
     pub ranges: Vec<Range<usize>>,
     /// Whether a frame was made of all of it.
     pub encoded: bool,
+    /// Whether layers that are sent dense are left out of the frame: their values are summed in another way.
+    pub dense_apart: bool,
 }
 
 /// One section to be: of a dense range, or of a unit.
@@ -56,6 +58,7 @@ impl<K: Kernels> Message<K> {
             nothing: Vec::new(),
             ranges: Vec::new(),
             encoded: false,
+            dense_apart: false,
         }
     }
 
@@ -64,7 +67,12 @@ impl<K: Kernels> Message<K> {
         self.values.truncate(0);
         self.drafts.clear();
         self.later.clear();
-        self.encoded = false;
+        (self.encoded, self.dense_apart) = (false, false);
+    }
+
+    /// How many values are those of dense ranges, which come first.
+    pub fn dense_values(&self) -> usize {
+        self.drafts.iter().take_while(|draft| draft.unit.is_none()).last().map_or(0, |draft| draft.values.end)
     }
 
     /// Bytes held.
@@ -213,7 +221,7 @@ impl<K: Kernels> Compressor<K> {
         step: &Step<'_, K>,
         report: &mut Report,
     ) -> Result<()> {
-        let asked = self.units[number].selector.quota(self.units[number].len, step.density);
+        let asked = self.units[number].quota(step.density);
         let begin = self.message.end();
         let selected = if step.chooses {
             self.select_unit(kernels, number, step, asked)?
