@@ -236,7 +236,9 @@ fn other_buckets_of_the_same_layers_go_on_where_the_first_were() {
     let (few, many) = (buckets(100_000), buckets(100));
     assert_ne!(few.buckets().len(), many.buckets().len());
     // Layer by layer, so that the buckets make no difference.
-    for method in ["topk:density=0.05,scope=layer,momentum=0.9", "redsync:density=0.05,dense_up_to=30"] {
+    for method in
+        ["topk:density=0.05,scope=layer,momentum=0.9", "redsync:density=0.05,dense_up_to=30,fuse_up_to=0"]
+    {
         let run = |change: bool| {
             Local::run(3, |group| {
                 let rank = group.rank() as u64;
@@ -407,7 +409,7 @@ fn the_gain_counts_what_half_precision_loses() {
 fn the_output_layer_of_a_layout_is_left_exact() {
     let kept = |layout: Layout| {
         let mut kept = Local::run(2, |group| {
-            let method = "redsync:density=0.01,quantize=true,dense_up_to=0";
+            let method = "redsync:density=0.01,quantize=true,dense_up_to=0,fuse_up_to=0";
             let mut synchronizer = Synchronizer::new(group, method, layout.clone()).unwrap();
             let mut means = gradients(&layout, 3);
             synchronizer.step(&mut means, NONE).unwrap();

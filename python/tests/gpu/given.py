@@ -15,7 +15,8 @@ import thinwire.torch as tw
 
 DEVICE = os.environ.get("THINWIRE_TEST_DEVICE", "cuda")
 
-#: `redsync` sends the first two dense, and takes the others by an exact and by a trimmed top-k.
+#: `redsync` selects from the first as a small matrix, sends the second dense, and takes the others by an exact and by a
+#: trimmed top-k.
 SHAPES = {"conv": (32, 16, 3, 3), "bias": (400,), "middle": (120, 100), "wide": (400, 500)}
 #: Beyond 4,194,304 elements it searches for a threshold.
 LARGE = {"bias": (400,), "large": (2050, 2050)}

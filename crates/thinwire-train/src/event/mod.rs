@@ -127,10 +127,17 @@ pub struct Step {
     pub asked: usize,
     /// Coordinates that were sent: the achieved k.
     pub kept: usize,
-    /// Bytes of worker 0's own message: the frame, or the agreed values with the coordinates.
+    /// Bytes of worker 0's own message: the frame with what is reduced beside it, or the agreed values with the
+    /// coordinates.
     pub message_bytes: usize,
     /// Of these, the values of compressed layers and of dense ones.
     pub value_bytes: usize,
+    /// Of these, the values of dense layers.
+    #[serde(default)]
+    pub dense_layer_bytes: usize,
+    /// Of these, the bytes that an all-reduce sums beside the message.
+    #[serde(default)]
+    pub reduced_bytes: usize,
     /// Bytes worker 0 sent, everything counted, for this step.
     pub sent: u64,
     /// Bytes it received.

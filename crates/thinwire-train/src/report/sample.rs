@@ -145,6 +145,8 @@ fn step(method: &str, number: u64, steps: u64, seed: u64, elapsed: &mut f64) -> 
         kept,
         message_bytes: kept * 6,
         value_bytes: kept * 4,
+        dense_layer_bytes: 4000,
+        reduced_bytes: 0,
         sent,
         received: sent,
         dense_bytes,

@@ -43,6 +43,10 @@ pub struct Settled {
     kept: u64,
     message_bytes: u64,
     value_bytes: u64,
+    #[serde(default)]
+    dense_layer_bytes: u64,
+    #[serde(default)]
+    reduced_bytes: u64,
 }
 
 impl Tally {
@@ -66,6 +70,8 @@ impl Tally {
             sums.kept += step.kept as u64;
             sums.message_bytes += step.message_bytes as u64;
             sums.value_bytes += step.value_bytes as u64;
+            sums.dense_layer_bytes += step.dense_layer_bytes as u64;
+            sums.reduced_bytes += step.reduced_bytes as u64;
         }
     }
 
@@ -106,15 +112,15 @@ impl Tally {
         let settled = &self.settled;
         let compressed = 4.0 * (settled.elements - settled.dense_elements) as f64;
         let workers = run.workers as f64;
-        // What the dense layers cost on the wire, inside the messages of the method; the mean over the workers is the
-        // same for a ring and a tree.
-        let hops = match exchange {
+        // What the dense layers cost on the wire, inside gathered messages and in sums; the mean over the workers is
+        // the same for a ring and a tree.
+        let in_sum = 2.0 * (workers - 1.0) / workers;
+        let in_message = match exchange {
             Exchange::Gathered => workers - 1.0,
-            Exchange::Dense | Exchange::Quantized(_) | Exchange::Agreed(_) | Exchange::Automatic => {
-                2.0 * (workers - 1.0) / workers
-            }
+            Exchange::Dense | Exchange::Quantized(_) | Exchange::Agreed(_) | Exchange::Automatic => in_sum,
         };
-        let dense_layers = 4.0 * settled.dense_elements as f64;
+        let (dense_layers, reduced) = (settled.dense_layer_bytes as f64, settled.reduced_bytes as f64);
+        let dense_on_wire = in_message * (dense_layers - reduced) + in_sum * reduced;
         End {
             name: run.name.clone(),
             method: run.method.clone(),
@@ -132,7 +138,7 @@ impl Tally {
             message_ratio_compressed: ratio(compressed, settled.message_bytes as f64 - dense_layers),
             wire_ratio_compressed: ratio(
                 compressed * 2.0 * (workers - 1.0) / workers,
-                settled.sent as f64 - hops * dense_layers,
+                settled.sent as f64 - dense_on_wire,
             ),
             value_ratio: ratio(compressed, settled.value_bytes as f64 - dense_layers),
             kept_over_asked: ratio(settled.kept as f64, settled.asked as f64),

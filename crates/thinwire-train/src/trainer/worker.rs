@@ -310,6 +310,7 @@ impl Step {
         self.dense_elements = compression.dense;
         (self.asked, self.kept) = (compression.asked, compression.kept);
         (self.message_bytes, self.value_bytes) = (compression.frame_bytes, compression.value_bytes);
+        (self.dense_layer_bytes, self.reduced_bytes) = (compression.dense_bytes, compression.reduced_bytes);
         self.dense_bytes = 8 * (workers as u64 - 1) * elements as u64 / workers as u64;
         self.gain = report.gain();
         self.leader = report.leader;

@@ -9,10 +9,14 @@ use super::{Bucket, Layer};
 /// Which layers are sent whole instead of compressed.
 ///
 /// A layer is sent dense when any of these holds:
-/// - it has at most `dense_up_to` elements,
+/// - it has at most `dense_up_to` elements and is not a small matrix that is fused,
 /// - it has fewer than two dimensions and `dense_one_dimensional` is set,
 /// - `include` names patterns and none of them matches its name,
 /// - a pattern of `exclude` matches its name.
+///
+/// A small matrix (two or more dimensions, at most `fuse_up_to` elements) is compressed, but not by itself: all small
+/// matrices of a bucket are one region, because a region of few elements costs a section header and keeps at least one
+/// element.
 ///
 /// The default compresses everything. The papers differ: RedSync (arXiv 1808.04357) sends small
 /// layers dense, up to 1,024, 8,192, 10,240 or 102,400 elements in the versions of its code, and
@@ -45,6 +49,9 @@ use super::{Bucket, Layer};
 pub struct LayerRules {
     /// Layers of up to this many elements are sent dense. Default 0: none.
     pub dense_up_to: usize,
+    /// Matrices (two or more dimensions) of up to this many elements are selected together, also where `dense_up_to`
+    /// would send them dense. Default 0: none.
+    pub fuse_up_to: usize,
     /// Whether biases, norms and scalars (fewer than two dimensions) are sent dense. Default: no.
     pub dense_one_dimensional: bool,
     /// When not empty, only layers whose name matches one of these are compressed. Default: empty.
@@ -60,15 +67,22 @@ pub struct Split {
     pub dense: Vec<Range<usize>>,
     /// The numbers of the compressed layers in [`Bucket::layers`], rising.
     pub compressed: Vec<usize>,
+    /// Those of them that are small matrices, rising: one region where layers are selected one by one.
+    pub fused: Vec<usize>,
 }
 
 impl LayerRules {
     /// Whether the layer is sent dense.
     pub fn is_dense(&self, layer: &Layer) -> bool {
-        layer.len() <= self.dense_up_to
+        (layer.len() <= self.dense_up_to && !self.is_small_matrix(layer))
             || (self.dense_one_dimensional && layer.dimensions() < 2)
             || (!self.include.is_empty() && !matches_any(&self.include, layer.name()))
             || matches_any(&self.exclude, layer.name())
+    }
+
+    /// Whether the layer is selected together with the other small matrices, unless another rule sends it dense.
+    fn is_small_matrix(&self, layer: &Layer) -> bool {
+        layer.dimensions() >= 2 && layer.len() <= self.fuse_up_to
     }
 
     /// Cuts a bucket by the rules. Empty layers have nothing to send and are in neither part.
@@ -80,6 +94,9 @@ impl LayerRules {
             }
             if !self.is_dense(layer) {
                 split.compressed.push(number);
+                if self.is_small_matrix(layer) {
+                    split.fused.push(number);
+                }
                 continue;
             }
             let range = layer.range();
@@ -115,15 +132,31 @@ mod tests {
     #[test]
     fn by_default_all_layers_are_compressed() {
         let split = LayerRules::default().split(&model());
-        assert_eq!(split, Split { dense: vec![], compressed: vec![0, 1, 3, 4, 5] });
+        assert_eq!(split, Split { compressed: vec![0, 1, 3, 4, 5], ..Split::default() });
     }
 
     #[test]
     fn small_layers_are_dense_and_neighbours_merge_past_empty_ones() {
         let split = LayerRules { dense_up_to: 10, ..Default::default() }.split(&model());
-        assert_eq!(split, Split { dense: vec![72..81, 281..291], compressed: vec![0, 4] });
+        let small = Split { dense: vec![72..81, 281..291], compressed: vec![0, 4], ..Split::default() };
+        assert_eq!(split, small);
         let all = LayerRules { dense_up_to: 200, ..Default::default() }.split(&model());
-        assert_eq!(all, Split { dense: vec![0..291; 1], compressed: vec![] });
+        assert_eq!(all, Split { dense: vec![0..291; 1], ..Split::default() });
+    }
+
+    #[test]
+    fn small_matrices_are_fused_and_vectors_stay_dense() {
+        let rules = LayerRules { dense_up_to: 100, fuse_up_to: 100, ..Default::default() };
+        let split = |rules: &LayerRules| rules.split(&model());
+        let vectors = vec![72..81, 281..291];
+        assert_eq!(split(&rules), Split { dense: vectors.clone(), compressed: vec![0, 4], fused: vec![0] });
+        let wider = LayerRules { fuse_up_to: 200, ..rules.clone() };
+        assert_eq!(split(&wider).fused, [0, 4]);
+        let excluded = LayerRules { exclude: vec!["conv1.*".into()], ..rules };
+        assert_eq!(
+            split(&excluded),
+            Split { dense: vec![0..81, 281..291], compressed: vec![4], fused: vec![] }
+        );
     }
 
     #[test]
@@ -137,7 +170,8 @@ mod tests {
     #[test]
     fn fewer_than_two_dimensions_counts_scalars() {
         let split = LayerRules { dense_one_dimensional: true, ..Default::default() }.split(&model());
-        assert_eq!(split, Split { dense: vec![72..81, 281..291], compressed: vec![0, 4] });
+        let vectors = Split { dense: vec![72..81, 281..291], compressed: vec![0, 4], ..Split::default() };
+        assert_eq!(split, vectors);
     }
 
     #[test]
@@ -147,7 +181,8 @@ mod tests {
             exclude: vec!["fc.*".into()],
             ..Default::default()
         };
-        assert_eq!(rules.split(&model()), Split { dense: vec![72..80, 81..291], compressed: vec![0, 3] });
+        let expected = Split { dense: vec![72..80, 81..291], compressed: vec![0, 3], ..Split::default() };
+        assert_eq!(rules.split(&model()), expected);
     }
 
     #[test]

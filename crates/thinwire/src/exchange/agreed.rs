@@ -104,9 +104,10 @@ impl<K: Kernels> Lane<K> {
 
     /// Sums the values of all ranks, and one more in which a rank that can't take part has a NaN.
     fn sum(&mut self, route: &mut Route<'_, K>, count: usize) -> Result<bool> {
-        let (form, precision) = form_of(&self.compressor.recipe().values);
+        let (form, precision) = form_of(self.compressor.recipe());
         let bytes = precision.width() * (count + 1);
         (self.report.values, self.report.value_bytes) = (count, bytes);
+        self.report.dense_bytes = precision.width() * self.report.dense;
         let mut means = std::mem::take(&mut self.means);
         means.clear();
         let how = route.sum_algorithm(bytes);

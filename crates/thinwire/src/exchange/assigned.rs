@@ -94,7 +94,7 @@ mod tests {
             lane.assign_density(if *name == "topk" { 0.1 } else { 1.0 });
             lane.begin();
             let progress = Progress { step: step as u64, ..Progress::default() };
-            let situation = Situation { progress, plan: 0, norm: None, share: 1.0 };
+            let situation = Situation { progress, plan: 0, norm: None, share: 1.0, reduces_dense: false };
             let mut gradient = gradient(rank, step);
             let mut route = Route { group: &mut group, kernels: &mut kernels, algorithms: None };
             assert!(lane.travel(&mut route, &situation, &mut gradient, None).unwrap());

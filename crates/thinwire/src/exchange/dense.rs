@@ -17,7 +17,7 @@ impl<K: Kernels> Lane<K> {
         gradient: &mut K::Gradient,
     ) -> Result<bool> {
         self.way = Way::Dense;
-        let (_, precision) = form_of(&self.compressor.recipe().values);
+        let (_, precision) = form_of(self.compressor.recipe());
         let how = route.sum_algorithm(self.compressor.bucket().len() * precision.width());
         match self.check(route.kernels, situation.share, gradient) {
             Ok(()) => {
@@ -52,9 +52,10 @@ impl<K: Kernels> Lane<K> {
 
     /// Puts the mean over all ranks in the place of `values`.
     fn sum_dense(&mut self, group: &mut dyn Group, how: Algorithm, values: &mut [f32]) -> Result<()> {
-        let (form, precision) = form_of(&self.compressor.recipe().values);
+        let (form, precision) = form_of(self.compressor.recipe());
         let bytes = values.len() * precision.width();
         (self.report.values, self.report.value_bytes, self.report.frame_bytes) = (values.len(), bytes, bytes);
+        self.report.dense_bytes = bytes;
         let ranks = group.size();
         if precision == Precision::F32 {
             self.timed_sum(|_| group.all_reduce(Sum::F32(values), how))?;

@@ -48,6 +48,10 @@ pub(crate) struct Situation {
     pub norm: Option<f64>,
     /// This rank's share in the sum: 1, or more for a rank with more samples than the average.
     pub share: f32,
+    /// Whether layers that are sent dense are left out of gathered frames, and summed by [`DenseLayers`].
+    ///
+    /// [`DenseLayers`]: super::DenseLayers
+    pub reduces_dense: bool,
 }
 
 /// A bucket on its way.
@@ -249,7 +253,7 @@ impl<K: Kernels> Lane<K> {
             _ if self.compressor.is_dense(progress) => self.travel_agreed(route, &input, None),
             Exchange::Agreed(leaders) => self.travel_agreed(route, &input, Some(leaders)),
             Exchange::Gathered | Exchange::Dense | Exchange::Quantized(_) | Exchange::Automatic => {
-                self.travel_gathered(route, &input)
+                self.travel_gathered(route, &input, situation.reduces_dense)
             }
         }
     }
@@ -263,7 +267,7 @@ impl<K: Kernels> Lane<K> {
     }
 
     /// How everything is sent in a few bits at this point of the training, if it is.
-    fn quantizer(&self, progress: Progress) -> Result<Option<Quantizer>> {
+    pub(super) fn quantizer(&self, progress: Progress) -> Result<Option<Quantizer>> {
         let recipe = self.compressor.recipe();
         match recipe.exchange {
             // Who asks for all of it wants values as they are, and the residual emptied.

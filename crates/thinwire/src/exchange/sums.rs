@@ -6,11 +6,11 @@ use crate::Result;
 use crate::codec::{ValueForm, value};
 use crate::group::{Algorithm, Group, Precision, Sum};
 use crate::kernels::statistics::sum_of_squared_differences;
-use crate::pipeline::ValuePlan;
+use crate::pipeline::Recipe;
 
 /// The form and the width in which a method's values are added up on the way.
-pub(super) fn form_of(plan: &ValuePlan) -> (ValueForm, Precision) {
-    let form = plan.dense_form();
+pub(super) fn form_of(recipe: &Recipe) -> (ValueForm, Precision) {
+    let form = recipe.dense_form();
     (form, form.precision().unwrap_or(Precision::F32))
 }
 

@@ -209,6 +209,7 @@ pub(super) fn sparse(
         warmup: parameters.warmup("warmup"),
         rules: LayerRules {
             dense_up_to: if has("dense_up_to") { parameters.count("dense_up_to") as usize } else { 0 },
+            fuse_up_to: if has("fuse_up_to") { parameters.count("fuse_up_to") as usize } else { 0 },
             dense_one_dimensional: has("dense_one_dimensional") && parameters.flag("dense_one_dimensional"),
             include: parameters.patterns("include"),
             exclude: parameters.patterns("exclude"),
@@ -218,6 +219,7 @@ pub(super) fn sparse(
         } else {
             Scope::Bucket
         },
+        fuse_density: if has("fuse_density") { parameters.number("fuse_density") } else { 0.0 },
         feedback: parameters.flag("feedback"),
         momentum: match (coefficient, parameters.flag("nesterov")) {
             (0.0, _) => Momentum::Off,

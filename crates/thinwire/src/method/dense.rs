@@ -24,6 +24,7 @@ fn build(parameters: &Parameters) -> Result<Recipe> {
         warmup: Warmup::None,
         rules: LayerRules::default(),
         scope: Scope::Bucket,
+        fuse_density: 0.0,
         // Nothing is left to feed back but the rounding of the half-width forms, which is not worth a copy of
         // the gradient.
         feedback: false,

@@ -61,6 +61,7 @@ fn build(parameters: &Parameters) -> Result<Recipe> {
         warmup: Warmup::None,
         rules: LayerRules::default(),
         scope: Scope::Bucket,
+        fuse_density: 0.0,
         feedback: true,
         momentum: Momentum::Off,
         masking: true,

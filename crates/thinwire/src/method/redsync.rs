@@ -1,18 +1,17 @@
 //! `redsync`: paper 5, Fang, Fu, Yang, Hsieh: RedSync (arXiv 1808.04357).
 //!
-//! Layer by layer: small layers dense, then exact, trimmed or threshold-searched top-k by size; with
+//! Layer by layer: vectors dense, small matrices as one, then exact, trimmed or threshold-searched top-k by size; with
 //! `quantize` the largest positive or lowest negative elements in turns, all sent as their mean, the difference
 //! dropped; the model's output layer is left exact. Momentum correction with masking is `momentum=0.9`, local clipping for recurrent networks
 //! `clip=0.25`, the dense first epoch `warmup=dense/1`.
 //!
 //! The sizes are the element counts of the authors' code; the paper is remembered to give them in bytes.
-//! Departures: `k` is held where the search misses it; the trimming loop always ends; a signed step sends one
+//! Departures: the paper sends small matrices dense too (`fuse_up_to=0`); `k` is held where the search misses it; the trimming loop always ends; a signed step sends one
 //! sign only; weight decay is the optimiser's and stays outside. A search is never reused when quantising, as
 //! in the authors' code.
 
-use super::common::{INDEX, LAYERS_AND_MEMORY, as_published, dense_up_to, density, sparse};
+use super::common::{INDEX, LAYERS_AND_MEMORY, VALUES, as_published, dense_up_to, density, sparse, values};
 use super::{Kind, Method, Parameter, Parameters};
-use crate::codec::ValueForm;
 use crate::pipeline::{Exception, Exchange, Recipe, Scope, ValuePlan};
 use crate::select::BySize;
 use crate::{Error, Result};
@@ -22,6 +21,18 @@ const ELEMENTS: Kind = Kind::Count { min: 0, max: u32::MAX as u64 };
 const OWN: &[Parameter] = &[
     density("0.001"),
     dense_up_to("8192"),
+    Parameter {
+        name: "fuse_up_to",
+        kind: ELEMENTS,
+        default: "8192",
+        help: "matrices of up to this many elements are selected together, and not sent dense",
+    },
+    Parameter {
+        name: "fuse_density",
+        kind: Kind::Density,
+        default: "0.01",
+        help: "the part of these matrices to send; density, if that is more",
+    },
     Parameter {
         name: "exact_up_to",
         kind: ELEMENTS,
@@ -53,6 +64,7 @@ const OWN: &[Parameter] = &[
         help: "layers to leave exact when quantising, in place of the model's output layer",
     },
     as_published(),
+    VALUES,
     INDEX,
 ];
 
@@ -89,7 +101,7 @@ fn build(parameters: &Parameters) -> Result<Recipe> {
         recipe.exception = Some(Exception {
             layers: parameters.patterns("unquantized"),
             selector: selector(false),
-            values: ValuePlan::Fixed(ValueForm::F32),
+            values: values(parameters)?,
         });
     }
     Ok(recipe)

@@ -1,5 +1,7 @@
 //! From the frames of all ranks to the mean gradient.
 
+use std::ops::Range;
+
 use super::compressor::Compressor;
 use super::recipe::Recipe;
 use super::unit::divide;
@@ -13,6 +15,8 @@ use crate::{Bucket, Error, Result};
 #[derive(Debug)]
 pub struct Aggregator<K: Kernels = Cpu> {
     bucket: Bucket,
+    /// The ranges that are sent dense.
+    dense: Vec<Range<usize>>,
     spectrum: Option<K::Spectrum>,
     /// The frame that is being added.
     reading: usize,
@@ -28,12 +32,12 @@ impl Aggregator {
 impl<K: Kernels> Aggregator<K> {
     /// The same on any device.
     pub fn on(kernels: &mut K, recipe: &Recipe, bucket: Bucket) -> Result<Aggregator<K>> {
-        let (_, units) = divide(recipe, &bucket);
+        let (dense, units) = divide(recipe, &bucket);
         let spectrum = match (recipe.transform, units.first()) {
             (TransformKind::Fft { block }, Some(unit)) => Some(kernels.spectrum(&unit.ranges, block)?),
             _ => None,
         };
-        Ok(Aggregator { bucket, spectrum, reading: 0 })
+        Ok(Aggregator { bucket, dense, spectrum, reading: 0 })
     }
 
     /// Bytes held, beyond the work space of the kernels.
@@ -59,16 +63,18 @@ impl<K: Kernels> Aggregator<K> {
         factor: f32,
         output: &mut K::Gradient,
     ) -> Result<()> {
-        self.sum_beside(kernels, frames, None, expected, factor, output)
+        self.sum_beside(kernels, frames, None, &[], expected, factor, output)
     }
 
     /// The same on a rank whose own frame is one of them, in the place given: what was sent in it need not be read if it
-    /// is still there.
+    /// is still there. `dense_means` are those of the layers sent dense, where the frames leave them out.
+    #[allow(clippy::too_many_arguments)]
     pub(crate) fn sum_beside<'f>(
         &mut self,
         kernels: &mut K,
         frames: impl IntoIterator<Item = &'f [u8]>,
         own: Option<(usize, &mut Compressor<K>)>,
+        dense_means: &[f32],
         expected: Option<&Header>,
         factor: f32,
         output: &mut K::Gradient,
@@ -76,12 +82,25 @@ impl<K: Kernels> Aggregator<K> {
         self.bucket.check_len("output", K::elements(output))?;
         kernels.begin_mean(output)?;
         let own = own.filter(|(_, compressor)| compressor.has_sent_exactly());
-        let summed = self.add_all(kernels, frames, own, expected, factor, output);
+        let summed = self
+            .add_all(kernels, frames, own, expected, factor, output)
+            .and_then(|()| self.put_dense(kernels, dense_means, output));
         if summed.is_err() {
             kernels.begin_mean(output)?;
         }
         kernels.end_mean(output)?;
         summed
+    }
+
+    /// Puts the means of the layers sent dense in their places, if there are any.
+    fn put_dense(&self, kernels: &mut K, means: &[f32], output: &mut K::Gradient) -> Result<()> {
+        let mut left = means;
+        for range in self.dense.iter().filter(|_| !means.is_empty()) {
+            let (mine, rest) = left.split_at(range.len());
+            kernels.put(mine, range.start, output)?;
+            left = rest;
+        }
+        Ok(())
     }
 
     fn add_all<'f>(
@@ -182,7 +201,7 @@ mod tests {
                 }
                 let mut sum = |own: Option<(usize, &mut Compressor)>| -> Vec<u32> {
                     let (mut mean, frames) = (vec![0.0; bucket.len()], frames.iter().map(|frame| &frame[..]));
-                    aggregator.sum_beside(&mut cpu, frames, own, None, 0.5, &mut mean).unwrap();
+                    aggregator.sum_beside(&mut cpu, frames, own, &[], None, 0.5, &mut mean).unwrap();
                     mean.into_iter().map(f32::to_bits).collect()
                 };
                 let read = sum(None);

@@ -23,6 +23,8 @@ pub struct Recipe {
     pub rules: LayerRules,
     /// What is selected from as one vector.
     pub scope: Scope,
+    /// The least density of the region of small matrices.
+    pub fuse_density: f64,
     /// Whether what was not sent is kept for later.
     pub feedback: bool,
     /// Momentum correction.
@@ -90,7 +92,7 @@ pub enum ValuePlan {
     SameSign,
 }
 
-/// Layers that are selected and coded in another way than the rest.
+/// Layers that are selected and coded in another way than the rest. The region of small matrices is always among them.
 #[derive(Debug)]
 pub struct Exception {
     /// Patterns of their names. Without any it is the layers marked as the model's output layer
@@ -192,6 +194,14 @@ impl Recipe {
         let may = |method: &String| crate::method::parse(method).is_ok_and(|recipe| recipe.needs_weights());
         self.selector.as_ref().is_some_and(|selector| selector.needs_weights())
             || self.limits.as_ref().is_some_and(|limits| limits.methods.iter().any(may))
+    }
+
+    /// The form of layers that are sent dense. Where values are quantised by sign it is that of the layers exempt from it.
+    pub fn dense_form(&self) -> ValueForm {
+        match (&self.values, &self.exception) {
+            (ValuePlan::SameSign, Some(exception)) => exception.values.dense_form(),
+            (values, _) => values.dense_form(),
+        }
     }
 
     /// Refuses a method that leaves open how it travels: only a group of ranks can find that out.

@@ -19,7 +19,11 @@ pub struct Report {
     pub index_bytes: usize,
     /// Bytes of values.
     pub value_bytes: usize,
-    /// Bytes of the whole frame.
+    /// Of these, the bytes of layers that are sent dense.
+    pub dense_bytes: usize,
+    /// Of these, the bytes that are not in the frame: an all-reduce sums them.
+    pub reduced_bytes: usize,
+    /// Bytes of the whole message: the frame, and what is reduced beside it.
     pub frame_bytes: usize,
     /// Values clipped because they were beyond the range of their form.
     pub clipped: usize,
@@ -43,6 +47,8 @@ impl Report {
         self.values += other.values;
         self.index_bytes += other.index_bytes;
         self.value_bytes += other.value_bytes;
+        self.dense_bytes += other.dense_bytes;
+        self.reduced_bytes += other.reduced_bytes;
         self.frame_bytes += other.frame_bytes;
         self.clipped += other.clipped;
         self.energy += other.energy;

@@ -186,7 +186,7 @@ fn the_output_layer_is_not_quantised() {
         let named = sent.iter().map(|section| bucket.layer_at(section.start() as usize).0.name().to_owned());
         named.collect::<Vec<_>>()
     };
-    let quantised = "redsync:density=0.01,quantize=true,dense_up_to=0";
+    let quantised = "redsync:density=0.01,quantize=true,dense_up_to=0,fuse_up_to=0";
     assert_eq!(exact(quantised, &plain), [""; 0]);
     assert_eq!(exact(quantised, &marked), ["out.weight"]);
     // Patterns take the place of the mark.

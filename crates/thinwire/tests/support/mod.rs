@@ -37,6 +37,8 @@ pub const METHODS: &[(&str, Kind)] = &[
     ("gaussian-k:density=0.05,exchange=agreed,leader=random,leaders=2", Kind::Exact),
     ("redsync:density=0.05,dense_up_to=10", Kind::Exact),
     ("redsync:density=0.05,dense_up_to=10,warmup=quantized/1", Kind::Exact),
+    ("redsync:density=0.05,dense_up_to=20000", Kind::Exact),
+    ("redsync:density=0.05,dense_up_to=20000,values=bf16", Kind::Rounded),
     ("redsync:density=0.05,dense_up_to=10,quantize=true", Kind::Lossy),
     ("fft:theta=0.9,bits=0,feedback=true", Kind::Rounded),
     ("fft", Kind::Lossy),

@@ -55,8 +55,7 @@ impl<K: Kernels> Compressor<K> {
                 reason: error.to_string(),
             })?;
         }
-        Ok(self.dense.iter().map(|range| range.len()).sum::<usize>()
-            + self.message.agreed.iter().map(Vec::len).sum::<usize>())
+        Ok(self.dense_len() + self.message.agreed.iter().map(Vec::len).sum::<usize>())
     }
 
     /// Adds the coordinates of one proposal to those agreed on.
@@ -98,8 +97,7 @@ impl<K: Kernels> Compressor<K> {
         let Compressor { memory, message, .. } = self;
         (report.kept, report.energy_sent) = (0, 0.0);
         message.positions.truncate(0);
-        let dense_values = message.drafts.iter().take_while(|draft| draft.unit.is_none()).last();
-        message.values.truncate(dense_values.map_or(0, |draft| draft.values.end));
+        message.values.truncate(message.dense_values());
         report.energy_sent += kernels.energy(message.values.all())?;
         for number in 0..message.drafts.len() {
             let Message { positions, values, drafts, agreed, .. } = &mut *message;
@@ -120,8 +118,7 @@ impl<K: Kernels> Compressor<K> {
             return self.bucket.len();
         }
         let density = self.density(progress);
-        let dense: usize = self.dense.iter().map(|range| range.len()).sum();
-        dense + self.units.iter().map(|unit| unit.selector.quota(unit.len, density)).sum::<usize>()
+        self.dense_len() + self.units.iter().map(|unit| unit.quota(density)).sum::<usize>()
     }
 
     /// This rank's values of the step.
@@ -134,6 +131,28 @@ impl<K: Kernels> Compressor<K> {
         if self.recipe.feedback {
             kernels.subtract(sent, &mut self.message.values)?;
             self.message.drafts.iter_mut().for_each(|draft| draft.lossy = true);
+        }
+        Ok(())
+    }
+
+    /// How many elements are in layers that are sent dense.
+    pub(crate) fn dense_len(&self) -> usize {
+        self.dense.iter().map(|range| range.len()).sum()
+    }
+
+    /// Leaves the layers that are sent dense out of this step's frame, and gives their values.
+    pub(crate) fn set_dense_apart<'a>(&'a mut self, kernels: &'a mut K) -> Result<&'a [f32]> {
+        self.message.dense_apart = true;
+        let dense = self.message.dense_values();
+        Ok(&kernels.on_host(&mut self.message.values)?[..dense])
+    }
+
+    /// The others read `sent` for the values of layers that are sent dense: the rest is kept.
+    pub(crate) fn keep_dense_rest(&mut self, kernels: &mut K, sent: &[f32]) -> Result<()> {
+        if self.recipe.feedback {
+            kernels.subtract(sent, &mut self.message.values)?;
+            let dense = self.message.drafts.iter_mut().filter(|draft| draft.unit.is_none());
+            dense.for_each(|draft| draft.lossy = true);
         }
         Ok(())
     }

@@ -27,6 +27,8 @@ pub(super) struct Message<K: Kernels> {
     pub ranges: Vec<Range<usize>>,
     /// Whether a frame was made of all of it.
     pub encoded: bool,
+    /// Whether layers that are sent dense are left out of the frame: their values are summed in another way.
+    pub dense_apart: bool,
 }
 
 /// One section to be: of a dense range, or of a unit.
@@ -59,6 +61,7 @@ impl<K: Kernels> Message<K> {
             nothing: Vec::new(),
             ranges: Vec::new(),
             encoded: false,
+            dense_apart: false,
         }
     }
 
@@ -67,7 +70,12 @@ impl<K: Kernels> Message<K> {
         self.values.truncate(0);
         self.drafts.clear();
         self.later.clear();
-        self.encoded = false;
+        (self.encoded, self.dense_apart) = (false, false);
+    }
+
+    /// How many values are those of dense ranges, which come first.
+    pub fn dense_values(&self) -> usize {
+        self.drafts.iter().take_while(|draft| draft.unit.is_none()).last().map_or(0, |draft| draft.values.end)
     }
 
     /// Bytes held.
@@ -181,7 +189,7 @@ impl<K: Kernels> Compressor<K> {
         shares.clear();
         let total = divide_shares(
             units.iter().map(|unit| {
-                let quota = unit.selector.quota(unit.len, density);
+                let quota = unit.quota(density);
                 let wanted = unit.selector.wanted().filter(|_| chooses).unwrap_or(quota);
                 Claim { quota, wanted, len: unit.len }
             }),

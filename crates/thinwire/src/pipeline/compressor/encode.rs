@@ -22,11 +22,13 @@ impl<K: Kernels> Compressor<K> {
     ) -> Result<()> {
         let (begun, before) = (Instant::now(), frame.len());
         let mut writer = FrameWriter::new(frame, self.header(input));
+        let dense_form = self.recipe.dense_form();
         let Compressor { recipe, units, spectrum, message, .. } = self;
-        for draft in &mut message.drafts {
+        let apart = message.dense_apart;
+        for draft in message.drafts.iter_mut().filter(|draft| draft.unit.is_some() || !apart) {
             let plan = draft.unit.map_or(&recipe.values, |unit| &units[unit].values);
             let values = || message.values.run(draft.values.clone());
-            let form = if draft.unit.is_none() { plan.dense_form() } else { kernels.form(plan, values())? };
+            let form = if draft.unit.is_none() { dense_form } else { kernels.form(plan, values())? };
             let section = Outgoing {
                 start: draft.universe.start as u32,
                 universe: draft.universe.len() as u32,
@@ -40,6 +42,7 @@ impl<K: Kernels> Compressor<K> {
             report.index_bytes += size.index_bytes;
             report.value_bytes += size.value_bytes;
             report.clipped += size.clipped;
+            report.dense_bytes += if draft.unit.is_none() { size.value_bytes } else { 0 };
             draft.exact = form == ValueForm::F32;
             report.energy_sent -= match form {
                 ValueForm::F32 => 0.0,
@@ -123,20 +126,19 @@ impl<K: Kernels> Compressor<K> {
         // Coordinates that are all there are count as those of a dense section.
         let some = |draft: &Draft| draft.unit.is_none() || draft.positions.len() < draft.universe.len();
         let message = &self.message;
-        message.encoded
-            && self.spectrum.is_none()
-            && message.drafts.iter().all(|draft| draft.exact && some(draft))
+        let mut in_frame = message.drafts.iter().filter(|draft| draft.unit.is_some() || !message.dense_apart);
+        message.encoded && self.spectrum.is_none() && in_frame.all(|draft| draft.exact && some(draft))
     }
 
-    /// Adds what this rank has sent to a mean that was begun, as if it were read from the frame.
+    /// Adds what this rank has sent in its frame to a mean that was begun, as if it were read from the frame.
     pub(crate) fn add_sent(&mut self, kernels: &mut K, factor: f32, mean: &mut K::Gradient) -> Result<()> {
-        let Message { positions, values, drafts, ranges, .. } = &mut self.message;
+        let Message { positions, values, drafts, ranges, dense_apart, .. } = &mut self.message;
         // Dense ranges come first.
         let dense = drafts.iter().take_while(|draft| draft.unit.is_none());
         ranges.clear();
         ranges.extend(dense.map(|draft| draft.universe.clone()));
         let end = ranges.iter().map(Range::len).sum();
-        if end > 0 {
+        if end > 0 && !*dense_apart {
             kernels.add_ranges(ranges, values.run(0..end), factor, mean)?;
         }
         if positions.is_empty() {

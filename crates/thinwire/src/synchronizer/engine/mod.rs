@@ -12,7 +12,7 @@ use super::replicas;
 use super::report::{StageTimes, StepReport};
 use super::{Mean, Options};
 use crate::adapt::decision::Decision;
-use crate::exchange::{Algorithms, Lane, LaneTimes, Route, Situation, verdict};
+use crate::exchange::{Algorithms, DenseLayers, Lane, LaneTimes, Route, Situation, reduction_pays, verdict};
 use crate::group::{Algorithm, Gathered, Group, Mark, Traffic};
 use crate::kernels::{Fault, Kernels};
 use crate::memory::Progress;
@@ -28,6 +28,8 @@ pub(super) struct Engine<K: Kernels> {
     plan: u32,
     spec: String,
     clips: bool,
+    /// Layers sent dense beside gathered frames.
+    dense_layers: DenseLayers,
     /// Where the method is an automatic one.
     adaptation: Option<Adaptation<K>>,
     /// Whether the lanes have yet to be told what was chosen for them.
@@ -73,6 +75,7 @@ impl<K: Kernels> Engine<K> {
             group,
             kernels,
             lanes,
+            dense_layers: DenseLayers::default(),
             clips: recipe.clip.is_some(),
             options,
             plan,
@@ -157,8 +160,27 @@ impl<K: Kernels> Engine<K> {
             Mean::OfRanks => 1.0,
             Mean::OfSamples => self.share()?,
         };
-        let situation = Situation { progress: self.progress, plan: self.plan(), norm, share };
+        let reduces_dense = self.reduces_dense()?;
+        let situation = Situation { progress: self.progress, plan: self.plan(), norm, share, reduces_dense };
         Ok(Begun { situation, going: true, at, traffic })
+    }
+
+    /// Whether the layers of this step that are sent dense are summed beside the gathered frames. All ranks decide the
+    /// same: by sizes, and by methods and densities they agree on.
+    fn reduces_dense(&self) -> Result<bool> {
+        let in_frames = self.lanes.iter().map(|lane| lane.dense_bytes_in_frame(self.progress));
+        Ok(reduction_pays(in_frames.sum::<Result<usize>>()?, self.group.size()))
+    }
+
+    /// Sums them, once all buckets have travelled. A sum that is not finite ends the step for all ranks.
+    fn reduce_dense(&mut self, begun: &mut Begun) -> Result<()> {
+        if !begun.going || !begun.situation.reduces_dense {
+            return Ok(());
+        }
+        let mut route = route(self.group.as_mut(), &mut self.kernels, &self.options);
+        self.dense_layers.reduce(&mut self.lanes, &mut route)?;
+        begun.going = self.lanes.iter().all(|lane| lane.refusal().is_none());
+        Ok(())
     }
 
     /// What follows belongs to the step and to no bucket.
@@ -208,17 +230,20 @@ impl<K: Kernels> Engine<K> {
             if let Some(adaptation) = &mut self.adaptation {
                 adaptation.look(&mut self.kernels, bucket, begun.situation.share, gradient)?;
             }
-            let (group, kernels) = (self.group.as_mut(), &mut self.kernels);
-            let algorithms = self.options.algorithm.map(|how| Algorithms { sum: how, spread: how });
-            let mut route = Route { group, kernels, algorithms };
+            let mut route = route(self.group.as_mut(), &mut self.kernels, &self.options);
             begun.going = self.lanes[bucket].travel(&mut route, &begun.situation, gradient, weights)?;
         }
         Ok(())
     }
 
     /// Ends a step all of whose buckets have travelled.
-    pub fn finish(&mut self, begun: Begun, buckets: &mut [Vectors<'_, K>]) -> Result<StepReport> {
+    pub fn finish(&mut self, mut begun: Begun, buckets: &mut [Vectors<'_, K>]) -> Result<StepReport> {
         self.mark_step();
+        if let Err(error) = self.reduce_dense(&mut begun) {
+            // The error that has lost the group is the one to report, whatever comes of this.
+            let _ = self.cancel(&begun.situation, buckets);
+            return Err(error);
+        }
         if let Some(adaptation) = self.adaptation.as_mut().filter(|_| begun.going) {
             adaptation.listen(self.group.as_mut())?;
         }
@@ -376,6 +401,12 @@ impl<K: Kernels> Engine<K> {
             times,
         }
     }
+}
+
+/// What buckets travel by.
+fn route<'a, K>(group: &'a mut dyn Group, kernels: &'a mut K, options: &Options) -> Route<'a, K> {
+    let algorithms = options.algorithm.map(|how| Algorithms { sum: how, spread: how });
+    Route { group, kernels, algorithms }
 }
 
 /// The method that lanes begin with: an automatic one has yet to choose.

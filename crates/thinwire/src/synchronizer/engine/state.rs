@@ -55,7 +55,8 @@ impl<K: Kernels> Engine<K> {
     }
 
     pub fn workspace_bytes(&self) -> usize {
-        self.kernels.workspace_bytes() + self.lanes.iter().map(Lane::workspace_bytes).sum::<usize>()
+        let lanes: usize = self.lanes.iter().map(Lane::workspace_bytes).sum();
+        self.kernels.workspace_bytes() + self.dense_layers.bytes() + lanes
     }
 
     pub fn save(&self) -> Result<State> {
