@@ -29,7 +29,7 @@ import thinwire.torch as tw  # (thinwire)
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--method", default="redsync:density=0.01", metavar="NAME[:PARAMETER=VALUE,...]",
+        "--method", default="topk:density=0.01", metavar="NAME[:PARAMETER=VALUE,...]",
         help="how gradients are compressed, such as gaussian-k or redsync:quantize=true; none: plain DDP (%(default)s)",
     )  # fmt: skip
     parser.add_argument("--density", type=float, help="part of the gradient to send, such as 0.01 (the method's own)")

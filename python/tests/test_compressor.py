@@ -50,8 +50,8 @@ def test_rounding_to_a_few_bits_is_kept(bits):
         frame = sender.compress(gradient)
         total += gradient
         arrived += sender.decompress(frame)
-        # A scale of four bytes for each 256 values, and the frame around it all.
-        assert 4000 * bits / 8 < len(frame.data) < 4000 * (bits / 8 + 4 / 256) + 100
+        # A scale of two bytes for each 64 values, and the frame around it all.
+        assert 4000 * bits / 8 < len(frame.data) < 4000 * (bits / 8 + 2 / 64) + 100
     np.testing.assert_allclose(arrived + sender.residual(), total, atol=1e-5)
     assert 0 < np.abs(sender.residual()).max() < 4
 

@@ -87,7 +87,7 @@ def run(*words):
 def test_whole_scripts(tmp_path):
     [script] = [block for block in blocks() if "init_process_group" in block]
     (tmp_path / "train.py").write_text(script)
-    assert "redsync:density=0.01 on 2 ranks, 20 steps" in run(tmp_path / "train.py")
+    assert "quantized on 2 ranks, 20 steps" in run(tmp_path / "train.py")
 
 
 def test_blocks(tmp_path):

@@ -58,8 +58,8 @@ def test_ddp_learns_and_goes_on_from_a_checkpoint_with_the_same_bits(tmp_path):
     ddp = [EXAMPLES / "ddp_fashion_mnist.py", "--synthetic", 1500, "--epochs", 2]
     whole = run(*TORCHRUN, *ddp, "--json", tmp_path / "whole.json", "--save", tmp_path / "checkpoint-{epoch}.pt")
     assert accuracy(whole) > 60
-    assert re.search(r"redsync:density=0.01 on 2 ranks, 46 steps", whole), whole
-    assert re.search(r"sent .* instead of .*: 23\.\d+x less", whole), whole
+    assert re.search(r"topk on 2 ranks, 46 steps", whole), whole
+    assert re.search(r"sent .* instead of .*: [78]\d\.\d+x less", whole), whole
 
     run(*ddp, "--resume", tmp_path / "checkpoint-1.pt", "--json", tmp_path / "resumed.json", ranks=2)
     whole, resumed = (json.loads((tmp_path / name).read_text()) for name in ("whole.json", "resumed.json"))
@@ -80,20 +80,21 @@ def test_plain_loop():
 
 @needs("accelerate")
 def test_accelerate(tmp_path):
-    script = [EXAMPLES / "accelerate_ddp.py", "--synthetic", 2500]
+    # At the example's own rate so short a training is about to diverge.
+    script = [EXAMPLES / "accelerate_ddp.py", "--synthetic", 2500, "--lr", 0.02]
     printed = run(*script, "--save", tmp_path, ranks=2)
     assert accuracy(printed) > 60
-    assert re.search(r"redsync:density=0.01 on 2 ranks, 40 steps", printed), printed
+    assert re.search(r"quantized on 2 ranks, 40 steps", printed), printed
     assert accuracy(run(*script, "--accumulate", 2, "--resume", tmp_path, ranks=2)) > 80
 
 
 @needs("lightning")
 def test_lightning(tmp_path):
-    script = [EXAMPLES / "lightning_ddp.py", "--synthetic", 2500]
+    script = [EXAMPLES / "lightning_ddp.py", "--synthetic", 2500, "--lr", 0.02]
     printed = run(*script, "--save", tmp_path / "checkpoint")
     assert accuracy(printed) > 60
     # Without the hook there would be no step.
-    assert re.search(r"redsync:density=0.01 on 2 ranks, 40 steps", printed), printed
+    assert re.search(r"quantized on 2 ranks, 40 steps", printed), printed
     assert accuracy(run(*script, "--epochs", 2, "--resume", tmp_path / "checkpoint")) > 80
 
 

@@ -101,7 +101,7 @@ def chooses_for_adamw(rank: int) -> "tuple[int, set[str], bool]":
         optimizer.zero_grad()
         ddp(x).square().mean().backward()
         optimizer.step()
-        full &= sync.full
+        full &= sync.last_density == 1.0
     report = sync.report()
     chosen = {str(way).split(", ")[0] for decision in report.decisions for way, _ in decision["ways"]}
     sync.close()

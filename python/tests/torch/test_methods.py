@@ -20,7 +20,7 @@ def fifty_steps(rank: int, methods: "list[str]") -> "dict[str, tuple[int, float,
         model = mlp()
         ddp = DistributedDataParallel(model, bucket_cap_mb=0.002)
         sync = tw.compress(ddp, method, check_replicas_every=10, **everything(method))
-        if sync._warms_up:
+        if sync._warms_up_by_epochs:
             sync.set_epoch(100)
         losses = train(rank, ddp, range(50))
         found[method] = (checksum(model), sum(losses[:5]), sum(losses[-5:]))

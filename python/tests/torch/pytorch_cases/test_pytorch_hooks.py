@@ -45,7 +45,7 @@ PARITY: "dict[str, tuple[str, dict[str, Any]]]" = {
         for method in thinwire.methods()
         if method not in ("auto", "quantized", "fft", "iwp")
     },
-    "small layers": ("redsync", {}),
+    "small layers": ("redsync", {"fuse_up_to": 0}),
     "a process group": ("topk", {**everything("topk", 1.0), "group": True}),
 }
 

@@ -185,10 +185,10 @@ impl<K: Kernels> Compressor<K> {
     /// Divides the elements of the bucket among its units. Ranks that do not select take the quotas.
     fn divide(&mut self, step: &Step<'_, K>) {
         let &Step { density, chooses, .. } = step;
-        let Compressor { units, shares, .. } = self;
+        let Compressor { units, by_name, shares, .. } = self;
         shares.clear();
         let total = divide_shares(
-            units.iter().map(|unit| {
+            by_name.iter().map(|&number| &units[number]).map(|unit| {
                 let quota = unit.quota(density);
                 let wanted = unit.selector.wanted().filter(|_| chooses).unwrap_or(quota);
                 Claim { quota, wanted, len: unit.len }
@@ -245,7 +245,7 @@ impl<K: Kernels> Compressor<K> {
         step: &Step<'_, K>,
         report: &mut Report,
     ) -> Result<()> {
-        let asked = self.shares[number];
+        let asked = self.shares[self.places[number]];
         let begin = self.message.end();
         let selected = if step.chooses {
             self.select_unit(kernels, number, step, asked)?

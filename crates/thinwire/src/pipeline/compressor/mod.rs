@@ -66,7 +66,11 @@ pub struct Compressor<K: Kernels = Cpu> {
     memory: Memory<K::Vector>,
     dense: Vec<Range<usize>>,
     units: Vec<Unit>,
-    /// How many elements each unit is asked for in the step that is under way.
+    /// The units in the order of their names, and the place of each there. Shares are rounded in this order, because
+    /// the order in the bucket may be another one in a resumed run.
+    by_name: Vec<usize>,
+    places: Vec<usize>,
+    /// How many elements each unit is asked for in the step that is under way, in the order of their names.
     shares: Vec<usize>,
     spectrum: Option<K::Spectrum>,
     message: Message<K>,
@@ -106,8 +110,25 @@ impl<K: Kernels> Compressor<K> {
         };
         let message = Message::new(kernels);
         let shares = Vec::with_capacity(units.len());
+        let mut by_name: Vec<usize> = (0..units.len()).collect();
+        by_name.sort_by(|&a, &b| units[a].name.cmp(&units[b].name));
+        let mut places = vec![0; units.len()];
+        by_name.iter().enumerate().for_each(|(place, &unit)| places[unit] = place);
         let (scale, chose) = (1.0, false);
-        Ok(Compressor { recipe, bucket, memory, dense, units, shares, spectrum, message, scale, chose })
+        Ok(Compressor {
+            recipe,
+            bucket,
+            memory,
+            dense,
+            units,
+            by_name,
+            places,
+            shares,
+            spectrum,
+            message,
+            scale,
+            chose,
+        })
     }
 
     /// Goes on by another recipe, with what was kept; what selectors remember begins anew. A recipe that keeps nothing
