@@ -86,7 +86,7 @@ def curves(title: str, below: str, runs: "list[dict]") -> str:
     most = math.ceil(math.log10(max(sent for _, _, sent in everything) / 1e6))
     panel, height, top, left = 360, 300, 80, 60
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top + height + 60 + 20 * -(-len(ways) // 3)}"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top + height + 80 + 20 * (len(ways) // 3)}"'
         ' font-family="sans-serif" font-size="13">',
         '<rect width="100%" height="100%" fill="white"/>',
         f'<text x="20" y="28" font-size="17" font-weight="bold">{escape(title)}</text>',
@@ -105,7 +105,8 @@ def curves(title: str, below: str, runs: "list[dict]") -> str:
             parts.append(f'<text x="{at:.1f}" y="{bottom + 17}" text-anchor="middle" fill="#555">{label}</text>')
         for number in range(5):
             loss = low + number * (high - low) / 4
-            parts.append(f'<text x="{x - 6}" y="{y_of(loss) + 4:.1f}" text-anchor="end" fill="#555">{loss:.2f}</text>')
+            y = y_of(loss) + 4
+            parts.append(f'<text x="{x - 6}" y="{y:.1f}" text-anchor="end" fill="#555">{loss:.2f}</text>')
         for colour, way in zip(COLOURS, ways):
             line = " ".join(f"{x + panel * place(point):.1f},{y_of(point[1]):.1f}" for point in means[way])
             parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
@@ -135,7 +136,7 @@ if __name__ == "__main__":
     (docs / "step.svg").write_text(draw(title, below, 250, step_bars()))
     adam = json.loads((ROOT / "results/adam.json").read_text())
     seeds = len({run["seed"] for run in adam["runs"]})
-    title = "A GPT under AdamW: validation loss against steps and bytes"
+    title = "A GPT under AdamW: loss on the test set against steps and bytes"
     size = adam["runs"][0]["parameters"] / 1e6
-    below = f"{size:.2g} M parameters, {adam['settings']['ranks']} ranks, the mean of {seeds} seeds; bench/adam.py"
+    below = f"{size:.2g} M parameters, {adam['settings']['ranks']} ranks, the mean of {seeds} seeds"
     (docs / "adam.svg").write_text(curves(title, below, adam["runs"]))

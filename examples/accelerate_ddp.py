@@ -25,7 +25,7 @@ import thinwire.torch as tw
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--method", default="quantized", help="how gradients are compressed (%(default)s)")
-    parser.add_argument("--density", type=float, help="part of the gradient to send, such as 0.01, for methods that send a part")
+    parser.add_argument("--density", type=float, help="part of the gradient to send, if the method sends a part")
     parser.add_argument("--epochs", type=int, default=1, help="passes over the training set (%(default)s)")
     parser.add_argument("--batch", type=int, default=32, help="samples of a rank in a backward pass (%(default)s)")
     parser.add_argument("--accumulate", type=int, default=1, help="backward passes for one exchange (%(default)s)")

@@ -41,7 +41,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", type=int, default=2, help="processes on this machine (%(default)s)")
     parser.add_argument("--method", default="quantized", help="how gradients are compressed (%(default)s)")
-    parser.add_argument("--density", type=float, help="part of the gradient to send, such as 0.01, for methods that send a part")
+    parser.add_argument("--density", type=float, help="part of the gradient to send, if the method sends a part")
     parser.add_argument("--epochs", type=int, default=1, help="epochs in all, also with --resume (%(default)s)")
     parser.add_argument("--batch", type=int, default=32, help="samples of a rank in a step (%(default)s)")
     parser.add_argument("--lr", type=float, default=0.05, help="learning rate (%(default)s)")

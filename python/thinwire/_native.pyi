@@ -61,8 +61,8 @@ def for_sgd(spec: str) -> str:
     """``auto`` with sparse candidates, unless it names its candidates; other methods as they are."""
 
 def describe(spec: str) -> dict[str, Any]:
-    """``spec``: the shortest text; ``needs_weights``; ``momentum``; ``sparse``: whether it may send a part only; and by what
-    its ``warmup`` is counted: "epochs", "steps", "run", or ``None``."""
+    """``spec``: the shortest text; ``needs_weights``; ``momentum``; ``sparse``: whether it may send a part only; and by
+    what its ``warmup`` is counted: "epochs", "steps", "run", or ``None``."""
 
 def calls_under_way() -> int:
     """Calls into Python from threads of the engine that have not returned."""

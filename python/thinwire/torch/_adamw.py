@@ -12,9 +12,9 @@ In a step in which everything was sent this is torch.optim.AdamW. In any other:
     weight -= lr * (weight_decay * weight + update)
 
 The denominator is the root of the second moment, as torch's AdamW has it, plus a thousandth of its mean over the
-parameter. It takes the memory of the first moment, which is not needed any more. The bound is about as far as AdamW takes an
-element in the steps from one arrival to the next. It matters for elements that had few gradients in the warm-up (the
-embedding of a rare word), whose second moment says nothing.
+parameter. It takes the memory of the first moment, which is not needed any more. The bound is about as far as AdamW
+takes an element in the steps from one arrival to the next. It matters for elements that had few gradients in the
+warm-up (the embedding of a rare word), whose second moment says nothing.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class AdamW(torch.optim.AdamW):
         state.pop("_source", None)
         return state
 
-    def step(self, closure: "Optional[Callable[[], Any]]" = None) -> Any:  # type: ignore[override]
+    def step(self, closure: "Optional[Callable[[], Any]]" = None) -> Any:
         """One step, with the second moment taken along if everything was sent."""
         source = None if self._source is None else self._source()
         density = 1.0 if source is None else source.last_density

@@ -95,8 +95,8 @@ class Core:
         self._warms_up_by_epochs: bool = about["warmup"] == "epochs"
         if about["warmup"] == "run" and options.total_steps is None:
             raise BadArgument(
-                f"{method} warms up for a part of the run, whose length is not known; give total_steps, the steps of the"
-                " whole run, or a warm-up in steps (warmup='quantized/500steps')"
+                f"{method} warms up for a part of the run, whose length is not known; give total_steps, the steps of"
+                " the whole run, or a warm-up in steps (warmup='quantized/500steps')"
             )
         #: The trained parameters and their names.
         self._names = names
@@ -212,8 +212,8 @@ class Core:
             raise Error(f"{len(self._arrived)} buckets came in this step; expected {expected} as in the last")
 
     def _parameter_order(self) -> "list[tuple[str, int]]":
-        """Names and dimensions of all parameters in the order of the model, tied ones in each of their places. The engine
-        finds the output layer by them. Empty where the order is not known."""
+        """Names and dimensions of all parameters in the order of the model, tied ones in each of their places. The
+        engine finds the output layer by them. Empty where the order is not known."""
         return []
 
     def _in_order(self, parameters: "Iterable[torch.Tensor]") -> "list[tuple[str, int]]":

@@ -74,7 +74,8 @@ class HookState(Core):
             run_ahead=run_ahead,
         )
         self._falls_back = method is None and not parameters
-        super().__init__(_names(model), method_with_defaults(method, density, parameters, options), options, self._falls_back)
+        text = method_with_defaults(method, density, parameters, options)
+        super().__init__(_names(model), text, options, self._falls_back)
         self._model = None if model is None else weakref.ref(model)
         self._observe(model)
 

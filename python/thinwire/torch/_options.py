@@ -122,8 +122,8 @@ def method_with_defaults(
     of the gradient if the optimiser is SGD."""
     if method is None and density is not None:
         raise BadArgument(
-            f"density is {density!r}, and the default method sends everything, in 4 bits; give a method that sends a part"
-            " of the gradient, such as method='topk', or leave density out"
+            f"density is {density!r}, and the default method sends everything, in 4 bits; give a method that sends a"
+            " part of the gradient, such as method='topk', or leave density out"
         )
     method = DEFAULT_METHOD if method is None else method
     given = {*_names_in(method), *parameters} if isinstance(method, str) else set()
@@ -154,5 +154,5 @@ def _with_local_momentum(method: str, optimizer: AdamW, given: "set[str]") -> st
         )
     if "masking" not in known or not sparse:
         return method
-    ours = {"momentum": optimizer.momentum, "masking": False, "warmup": WARMUP}
-    return method_text(method, **{name: value for name, value in ours.items() if name not in given})
+    ours: "dict[str, Value]" = {"momentum": optimizer.momentum, "masking": False, "warmup": WARMUP}
+    return method_text(method, None, **{name: value for name, value in ours.items() if name not in given})
