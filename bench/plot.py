@@ -73,7 +73,7 @@ COLOURS = ["#000000", "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#C
 
 
 def curves(title: str, below: str, runs: "list[dict]") -> str:
-    """Mean validation loss over the seeds, against steps and against megabytes sent, which are on a logarithmic scale."""
+    """Mean loss over the seeds, against steps and against megabytes sent (on a logarithmic scale)."""
     ways = list(dict.fromkeys(run["way"] for run in runs))
     means = {}
     for way in ways:
@@ -96,7 +96,9 @@ def curves(title: str, below: str, runs: "list[dict]") -> str:
     def y_of(loss: float) -> float:
         return top + height - (loss - low) / (high - low) * (height - 10)
 
-    def panel_of(x: float, name: str, ticks: "list[tuple[float, str]]", place: "Callable[[list[float]], float]") -> None:
+    Place = Callable[[list[float]], float]
+
+    def panel_of(x: float, name: str, ticks: "list[tuple[float, str]]", place: "Place") -> None:
         bottom = top + height
         parts.append(f'<path d="M{x} {top}V{bottom}H{x + panel}" fill="none" stroke="#333"/>')
         parts.append(f'<text x="{x + panel / 2}" y="{bottom + 36}" text-anchor="middle" fill="#555">{name}</text>')

@@ -3,7 +3,7 @@
 //! | exchange | coordinates | what travels | methods |
 //! |---|---|---|---|
 //! | dense | all | all-reduce of the gradient | `dense`, and every method while it warms up densely |
-//! | gathered | each rank its own | ragged all-gather of frames, summed by everybody in the order of the ranks; layers sent dense by an [all-reduce](DenseLayers) beside it where that pays | `topk`, `gaussian-k`, `redsync`, `fft`, `dgc`, `mstopk` |
+//! | gathered | each rank its own | ragged all-gather of frames, summed by everybody in the order of the ranks; layers sent dense by an all-reduce beside it where that pays | `topk`, `gaussian-k`, `redsync`, `fft`, `dgc`, `mstopk` |
 //! | quantized | all | every value in a few bits to the owner of its shard, and the sum from there to all | `quantized` |
 //! | agreed | those of the [`Leaders`] | their coordinates are broadcast, the values there all-reduced | `ar-topk`, `iwp`, `random-k` |
 //!
