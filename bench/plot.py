@@ -86,7 +86,7 @@ def curves(title: str, below: str, runs: "list[dict]") -> str:
     most = math.ceil(math.log10(max(sent for _, _, sent in everything) / 1e6))
     panel, height, top, left = 360, 300, 80, 60
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top + height + 80 + 20 * (len(ways) // 3)}"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top + height + 80 + 20 * (len(ways) // 2)}"'
         ' font-family="sans-serif" font-size="13">',
         '<rect width="100%" height="100%" fill="white"/>',
         f'<text x="20" y="28" font-size="17" font-weight="bold">{escape(title)}</text>',
@@ -122,7 +122,7 @@ def curves(title: str, below: str, runs: "list[dict]") -> str:
         lambda point: (math.log10(point[2] / 1e6) - least) / (most - least),
     )
     for number, (colour, way) in enumerate(zip(COLOURS, ways)):
-        x, y = left + 260 * (number % 3), top + height + 58 + 20 * (number // 3)
+        x, y = left + 400 * (number % 2), top + height + 58 + 20 * (number // 2)
         parts.append(f'<rect x="{x}" y="{y - 9}" width="18" height="4" fill="{colour}"/>')
         parts.append(f'<text x="{x + 24}" y="{y}">{escape(way)}</text>')
     return "\n".join(parts + ["</svg>", ""])
