@@ -77,7 +77,7 @@ impl Synchronizer {
     /// All ranks call it together. `layers` are the names and shapes of the layers of each bucket. With `device` the
     /// gradients are on that GPU; with `run_ahead` besides, `finish_on` may take the place of waiting, and after an
     /// error the gradients are zeros. `parameters` are names and dimensions of all parameters in the order of the model,
-    /// from which the output layer is told; without them no layer is one.
+    /// which determine the output layer; without them no layer is marked as one.
     #[new]
     #[pyo3(signature = (group, method, layers, *, threads, check_replicas_every, by_samples, check_first, device=None, run_ahead=false, total_steps=None, parameters=vec![]))]
     #[allow(clippy::too_many_arguments)]

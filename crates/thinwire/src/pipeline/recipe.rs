@@ -217,7 +217,7 @@ impl Recipe {
         }
     }
 
-    /// Refuses a warm-up that is a part of the run where nobody knows how long the run is.
+    /// Refuses a warm-up given as a part of the run if the length of the run is unknown.
     pub(crate) fn check_length_known(&self, progress: Progress) -> Result<()> {
         match self.warmup.length() {
             Some(Length::Part(_)) if progress.total_steps.is_none() => Err(Error::BadParameter {
